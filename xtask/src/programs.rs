@@ -72,9 +72,9 @@ mod tests {
 
     #[test]
     fn tests_and_examples_are_programs_to_run() {
-        let told = program(&artifact("test", "power", true, r#""/r/target/power-1""#)).unwrap();
-        assert_eq!((told.name.as_str(), told.kind), ("stores power", Kind::Test));
-        assert_eq!(told.folder, Path::new("/r/crates/stores"));
+        let parsed = program(&artifact("test", "power", true, r#""/r/target/power-1""#)).unwrap();
+        assert_eq!((parsed.name.as_str(), parsed.kind), ("stores power", Kind::Test));
+        assert_eq!(parsed.folder, Path::new("/r/crates/stores"));
         let lib = program(&artifact("lib", "duly_stores", true, r#""/r/target/lib-1""#)).unwrap();
         assert_eq!(lib.name, "stores lib");
         let example = program(&artifact("example", "orders", false, r#""/r/target/orders""#)).unwrap();

@@ -207,7 +207,8 @@ mod tests {
         let mut failed = side_by_side(programs, |_| Ok(())).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         failed.sort_by(|a, b| a.program.name.cmp(&b.program.name));
-        let told: Vec<_> = failed.iter().map(|run| (run.program.name.as_str(), run.failed.clone())).collect();
-        assert_eq!(told, [("dying", vec![]), ("failing", vec!["a::b".to_owned()])]);
+        let reported: Vec<_> =
+            failed.iter().map(|run| (run.program.name.as_str(), run.failed.clone())).collect();
+        assert_eq!(reported, [("dying", vec![]), ("failing", vec!["a::b".to_owned()])]);
     }
 }

@@ -1,4 +1,4 @@
-//! `duly ack`, `nack` and `extend`: what becomes of what was received.
+//! `duly ack`, `nack` and `extend`: settle received messages.
 
 use clap::Args;
 
@@ -8,11 +8,11 @@ use duly_client::{
     wire::{Delay, Extend, Nack, ReceiptResults},
 };
 
-/// So many receipts in one call.
+/// Receipts per call.
 const CHUNK: usize = 1_000;
 
 #[derive(Debug, Args)]
-struct Held {
+struct ReceiptArgs {
     /// The queue they came from
     topic: String,
 
@@ -29,7 +29,7 @@ struct Held {
 Exit code 4: a receipt was lost, its lease had ended.")]
 pub(crate) struct Acked {
     #[command(flatten)]
-    held: Held,
+    args: ReceiptArgs,
 }
 
 /// Give received messages back: they come again
@@ -42,7 +42,7 @@ pub(crate) struct Acked {
 It counts as a try. Exit code 4: a receipt was lost, its lease had ended.")]
 pub(crate) struct Nacked {
     #[command(flatten)]
-    held: Held,
+    args: ReceiptArgs,
 
     /// Again after exactly this long
     #[arg(long = "in", value_name = "DELAY", value_parser = input::delay, conflicts_with = "dead")]
@@ -65,7 +65,7 @@ pub(crate) struct Nacked {
 Exit code 4: a receipt was lost, its lease had ended.")]
 pub(crate) struct Extended {
     #[command(flatten)]
-    held: Held,
+    args: ReceiptArgs,
 
     /// Yours for this long from now
     #[arg(long, value_name = "DELAY", value_parser = input::delay)]
@@ -74,15 +74,15 @@ pub(crate) struct Extended {
 
 impl Acked {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        self.held.call(out, async |topic, receipts| client.ack(topic, receipts).await).await
+        self.args.call(out, async |topic, receipts| client.ack(topic, receipts).await).await
     }
 }
 
 impl Nacked {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        let Self { held, delay, error, dead } = self;
+        let Self { args, delay, error, dead } = self;
         let nack = |receipts| Nack { receipts, delay: delay.clone(), error: error.clone(), dead };
-        held.call(out, async |topic, receipts| client.nack(topic, &nack(receipts)).await).await
+        args.call(out, async |topic, receipts| client.nack(topic, &nack(receipts)).await).await
     }
 }
 
@@ -90,11 +90,11 @@ impl Extended {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
         let lease = self.lease;
         let extend = |receipts| Extend { receipts, lease: lease.clone() };
-        self.held.call(out, async |topic, receipts| client.extend(topic, &extend(receipts)).await).await
+        self.args.call(out, async |topic, receipts| client.extend(topic, &extend(receipts)).await).await
     }
 }
 
-impl Held {
+impl ReceiptArgs {
     async fn call(
         self,
         out: &Output,

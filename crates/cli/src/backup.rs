@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
 }
 
-/// What was copied, as told to people and programs.
+/// The report of a backup, for people and programs.
 #[derive(Serialize)]
 struct BackupSummary {
     from: String,
@@ -52,7 +52,7 @@ struct BackupSummary {
     /// Messages that were read in the copy, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<u64>,
-    /// What of it cannot be read.
+    /// The messages of the copy that cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<DamagedMessages>,
 }
@@ -63,11 +63,11 @@ struct DamagedMessages {
     count: u64,
     /// Of the first few, and of those whose id can still be read.
     ids: Vec<String>,
-    /// So many are not named.
+    /// The number of ids that are not listed.
     more: u64,
 }
 
-/// What is wrong with a copy.
+/// The faults of a copy.
 struct Unsound {
     why: String,
     damaged: Option<DamagedMessages>,
@@ -100,7 +100,7 @@ impl Arguments {
         bar.finish_and_clear();
         let BackupReport { files, bytes, passes, damaged } =
             copied.map_err(|e| Failure::failed(e.to_string()))?;
-        // What is damaged in a table may have ended since, which only the whole copy shows.
+        // A damaged message of a table may have ended since. Only the whole copy shows that.
         let read = if self.verify || damaged > 0 { Some(verified(out, &to).await?) } else { None };
         let mut summary = BackupSummary {
             from: from.display().to_string(),

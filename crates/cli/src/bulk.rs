@@ -12,9 +12,9 @@ use duly_client::{
     wire::{BulkAnswer, BulkRequest, Moment, MovedRequest},
 };
 
-/// So many of those that match a filter are changed in one call.
+/// Messages that one call with a filter changes.
 const PART: u64 = 10_000;
-/// So many ids in one call, unless the server takes fewer.
+/// Ids per call, unless the limit of the server is lower.
 const IDS: usize = 1_000;
 
 /// A change that many messages may be asked for at once.
@@ -28,7 +28,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// What the messages are afterwards.
+    /// The state of the messages afterwards.
     fn done(self) -> &'static str {
         match self {
             Self::Cancel => "cancelled",

@@ -45,8 +45,8 @@ pub(crate) fn span(millis: u64) -> String {
     }
 }
 
-/// How far `at` is from now, in words: `in 15m`, `2s ago`.
-pub(crate) fn away(at_ms: u64) -> String {
+/// The time from now to `at` in words: `in 15m`, `2s ago`.
+pub(crate) fn relative(at_ms: u64) -> String {
     let now = now_ms();
     if at_ms > now { format!("in {}", span(at_ms - now)) } else { format!("{} ago", span(now - at_ms)) }
 }

@@ -58,7 +58,7 @@ impl Global {
         }
     }
 
-    /// What is named here goes before the environment, of which each may hold one or the other.
+    /// Options take precedence over environment variables, each by itself.
     fn token(&self) -> Result<Option<String>, Failure> {
         let read = |file: &Path| {
             std::fs::read_to_string(file)

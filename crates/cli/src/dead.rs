@@ -75,8 +75,8 @@ fn table(out: &Output, messages: &[Message]) -> String {
             message.id.as_str(),
             &message.sink,
             &message.topic,
-            message.reason.as_deref().unwrap_or(""),
-            message.ended_at.as_deref().unwrap_or(""),
+            message.end.reason.as_deref().unwrap_or(""),
+            message.end.ended_at.as_deref().unwrap_or(""),
             &message.attempts_counted.to_string(),
             &output::short(last),
         ]);

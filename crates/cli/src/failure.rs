@@ -26,7 +26,7 @@ impl Failure {
     pub fn usage(words: impl Into<String>) -> Self {
         Self::new(words, 2)
     }
-    /// What it is about is not there.
+    /// The message, sink or other object does not exist.
     pub fn not_found(words: impl Into<String>) -> Self {
         Self::new(words, 3)
     }
@@ -73,7 +73,7 @@ impl Failure {
     }
 }
 
-/// What a failed call of the client means on the command line: its exit code, and the options that mend it.
+/// The exit code of a failed call, and advice by the names of options.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let words = error.to_string();

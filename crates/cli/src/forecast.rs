@@ -22,7 +22,7 @@ pub(crate) struct Ahead {
     #[arg(long, value_name = "TIME", value_parser = input::moment)]
     to: Option<Moment>,
 
-    /// In so many equal parts
+    /// Number of equal parts
     #[arg(long, value_name = "COUNT")]
     buckets: Option<usize>,
 }

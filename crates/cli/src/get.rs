@@ -32,7 +32,7 @@ fn to_text(out: &Output, message: &Message) -> String {
         rows.row([name, value]);
     };
     row("state", &message.state);
-    if let Some(reason) = &message.reason {
+    if let Some(reason) = &message.end.reason {
         row("reason", reason);
     }
     row("to", &format!("{} / {}", message.sink, message.topic));
@@ -41,20 +41,20 @@ fn to_text(out: &Output, message: &Message) -> String {
             row(name, value);
         }
     }
-    if let Some(at) = &message.accepted_at {
+    if let Some(at) = &message.times.accepted_at {
         row("accepted", at);
     }
-    row("due", &format!("{} ({})", message.deliver_at, clock::away(message.deliver_at_ms)));
-    if let (Some(at), Some(ms)) = (&message.retry_at, message.retry_at_ms) {
-        row("next try", &format!("{at} ({})", clock::away(ms)));
+    row("due", &format!("{} ({})", message.times.deliver_at, clock::relative(message.times.deliver_at_ms)));
+    if let (Some(at), Some(ms)) = (&message.times.retry_at, message.times.retry_at_ms) {
+        row("next try", &format!("{at} ({})", clock::relative(ms)));
     }
-    if let Some(ms) = message.delivered_at_ms {
-        let late = clock::span(ms.saturating_sub(message.deliver_at_ms));
+    if let Some(ms) = message.end.delivered_at_ms {
+        let late = clock::span(ms.saturating_sub(message.times.deliver_at_ms));
         row(
             "delivered",
-            &format!("{} ({late} after its time)", message.delivered_at.as_deref().unwrap_or("")),
+            &format!("{} ({late} after its time)", message.end.delivered_at.as_deref().unwrap_or("")),
         );
-    } else if let Some(at) = &message.ended_at {
+    } else if let Some(at) = &message.end.ended_at {
         row("ended", at);
     }
     row("priority", &message.priority.to_string());
@@ -62,16 +62,16 @@ fn to_text(out: &Output, message: &Message) -> String {
     if message.maybe_delivered {
         row("note", "an earlier try has no known outcome: it may have arrived");
     }
-    if let Some(receipt) = &message.receipt {
+    if let Some(receipt) = &message.end.receipt {
         row("receipt", &output::harmless(receipt));
     }
-    for (key, value) in &message.properties {
+    for (key, value) in &message.content.properties {
         row("property", &format!("{key}={value}"));
     }
     for attempt in &message.attempts {
         row("try", &format!("{} {} {}", attempt.at, attempt.outcome, output::harmless(&attempt.detail)));
     }
-    if let Some(body) = message.body.as_deref().or(message.body_base64.as_deref()) {
+    if let Some(body) = message.content.body.as_deref().or(message.content.body_base64.as_deref()) {
         row("body", &output::harmless(body));
     }
     rows.text()

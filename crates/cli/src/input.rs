@@ -1,4 +1,4 @@
-//! What people type, read once.
+//! Parses what people type.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 
@@ -68,7 +68,7 @@ pub(crate) fn listed(arguments: &[String]) -> Result<Ids, Failure> {
     Ok(ids)
 }
 
-/// What a program may pipe in: a page of messages, a message, or an id.
+/// Input from a pipe: a page of messages, a message, or an id.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Piped {

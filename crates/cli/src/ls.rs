@@ -45,7 +45,7 @@ pub(crate) struct Pages {
     #[arg(long, value_name = "TIME", value_parser = input::moment)]
     due_to: Option<Moment>,
 
-    /// So many at most
+    /// List at most this many
     #[arg(short = 'n', long, default_value_t = 50, value_name = "COUNT", conflicts_with = "all")]
     limit: usize,
 
@@ -98,17 +98,17 @@ fn table(out: &Output, messages: &[Message]) -> String {
             message.sink.clone(),
             message.topic.clone(),
             message.state.clone(),
-            message.deliver_at.clone(),
-            clock::away(message.deliver_at_ms),
+            message.times.deliver_at.clone(),
+            clock::relative(message.times.deliver_at_ms),
             message.attempts_counted.to_string(),
         ]);
     }
     rows.text()
 }
 
-/// Says that the list goes on.
+/// Prints that there are more messages.
 pub(crate) fn more(out: &Output, page: &Page) {
-    // Said on stderr: what stdout is piped into does not see it.
+    // On stderr, so that a program behind a pipe does not read it.
     if let Some(cursor) = &page.cursor {
         out.note(&format!("there are more: use --limit or --all, or go on with --cursor {cursor}"));
     }

@@ -20,7 +20,7 @@ pub enum Format {
 /// Where a command writes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Output {
-    /// How.
+    /// The format of data.
     pub format: Format,
     /// Only data and errors, no words.
     pub quiet: bool,
@@ -77,14 +77,14 @@ impl Output {
         out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| Failure::writing(&e))
     }
 
-    /// Says something to people. Nobody listening is no fault.
+    /// Prints a note for people on stderr. A closed stderr is no error.
     pub fn note(&self, words: &str) {
         if !self.quiet {
             let _ = writeln!(io::stderr(), "{words}");
         }
     }
 
-    /// Says what went wrong, also when quiet.
+    /// Prints an error on stderr, also when quiet.
     pub fn complain(&self, words: &str) {
         let error = self.tint_words(Tint::Red, "error:");
         let _ = writeln!(io::stderr(), "{error} {words}");
@@ -122,7 +122,7 @@ impl Output {
     }
 }
 
-/// As much of somebody else's words as fits into a table.
+/// A foreign text cut to the width of a table cell.
 pub(crate) fn short(text: &str) -> String {
     const MOST: usize = 80;
     let text = harmless(text);

@@ -5,7 +5,7 @@ use clap::Args;
 use super::{Failure, Output};
 use duly_client::Client;
 
-/// Which lane.
+/// The lane to pause or resume.
 #[derive(Debug, Args)]
 pub(crate) struct Lane {
     /// A topic of the built-in queue

@@ -41,18 +41,18 @@ impl Progress {
         self.bar.inc(bytes);
     }
 
-    /// So many are done, of at least as many.
+    /// Sets how many are done. The length grows with it.
     pub(crate) fn at(&self, count: u64) {
         self.bar.set_length(self.bar.length().unwrap_or(0).max(count));
         self.bar.set_position(count);
     }
 
-    /// There are so many in all, as far as is known by now.
+    /// Sets the number of all, as far as it is known.
     pub(crate) fn of(&self, count: u64) {
         self.bar.set_length(count);
     }
 
-    /// Says something without tearing the bar apart.
+    /// Prints a line above the bar.
     pub(crate) fn note(&self, out: &Output, words: &str) {
         self.bar.suspend(|| out.note(words));
     }

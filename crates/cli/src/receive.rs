@@ -38,7 +38,7 @@ pub(crate) struct Take {
     #[arg(long, value_name = "DELAY", value_parser = input::span)]
     wait: Option<Duration>,
 
-    /// So many at once at most
+    /// Receive at most this many
     #[arg(short = 'n', long, default_value_t = 10, value_name = "COUNT")]
     max: usize,
 
@@ -71,7 +71,7 @@ impl Take {
         let interrupted = tokio::signal::ctrl_c();
         tokio::pin!(interrupted);
         loop {
-            // What was taken is written and acknowledged before the interruption is looked at.
+            // Received messages are written and acknowledged before an interruption is handled.
             let received = tokio::select! {
                 received = self.receive(client, self.wait.unwrap_or(POLL)) => received?,
                 _ = &mut interrupted => return Ok(()),

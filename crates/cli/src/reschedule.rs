@@ -55,5 +55,5 @@ impl Move {
 
 fn to_text(done: &Rescheduled) -> String {
     let note = if done.maybe_delivered { " (an earlier try may have arrived)" } else { "" };
-    format!("{} due {} ({}){note}", done.id, done.deliver_at, clock::away(done.deliver_at_ms))
+    format!("{} due {} ({}){note}", done.id, done.deliver_at, clock::relative(done.deliver_at_ms))
 }

@@ -51,7 +51,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Whoever pipes a list into a verb must hear that it was not all.
+    /// A user who pipes a list into a verb must see that the list was not complete.
     pub(crate) fn check_whole(&self) -> Result<(), Failure> {
         if !self.is_cut {
             return Ok(());
@@ -63,14 +63,14 @@ impl Ids {
     }
 }
 
-/// What a selection comes down to.
+/// A resolved selection.
 pub(crate) enum Which {
     Ids(Ids),
     Matching(Filter),
 }
 
 impl Selection {
-    /// Nobody is asked.
+    /// A selection that asks for no confirmation.
     #[cfg(test)]
     pub(crate) fn confirmed() -> Self {
         Self { yes: true, ..Self::default() }

@@ -80,7 +80,7 @@ impl Send {
         let message = self.message()?;
         let accepted = client.send(&message).await?;
         out.answer(&accepted, |accepted| accepted.id.clone())?;
-        let due = out.tint_words(Tint::Dim, &clock::away(accepted.deliver_at_ms));
+        let due = out.tint_words(Tint::Dim, &clock::relative(accepted.deliver_at_ms));
         let known = match (accepted.duplicate, &accepted.kept) {
             (false, _) => "",
             (true, None) => ", known before: nothing changed",

@@ -18,7 +18,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(29);
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// Files besides connections: the store's, the sinks' and the runtime's.
 const OTHER_FILES: u64 = 1_024;
-/// What the group and all others may not do with files that the server makes.
+/// The umask: group and others have no rights on files of the server.
 const PRIVATE: rustix::fs::Mode = rustix::fs::Mode::from_bits_truncate(0o077);
 
 /// Start a server
@@ -73,7 +73,7 @@ impl Serve {
         let data = config.store.config.to_string();
         // Whatever is written besides the data folder is nobody else's to read either.
         rustix::process::umask(PRIVATE);
-        // Taken before the start: who is told to stop meanwhile stops.
+        // Installed before the start, so that a signal during the start stops the server.
         let mut signals = Signals::new()?;
         let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
         self.log_format.announce(out, &running, &data);

@@ -29,7 +29,7 @@ pub(crate) struct Tail {
     #[arg(long)]
     sink: Option<String>,
 
-    /// End after so many
+    /// End after this many
     #[arg(short = 'n', long, value_name = "COUNT")]
     count: Option<u64>,
 }
@@ -77,13 +77,16 @@ fn to_text(out: &Output, happened: &Happened) -> String {
     let rest = match happened {
         Happened::Accepted { id, lane, deliver_at, deliver_at_ms }
         | Happened::Rescheduled { id, lane, deliver_at, deliver_at_ms } => {
-            format!("{id}  {lane}  due {deliver_at} ({})", clock::away(*deliver_at_ms))
+            format!("{id}  {lane}  due {deliver_at} ({})", clock::relative(*deliver_at_ms))
         }
         Happened::Delivered { id, lane, attempt, lateness_ms } => {
             format!("{id}  {lane}  try {attempt}, {lateness_ms:.1} ms late")
         }
         Happened::Failed { id, lane, attempt, outcome, detail, retry_at_ms, .. } => {
-            format!("{id}  {lane}  try {attempt}: {outcome}, {detail}; again {}", clock::away(*retry_at_ms))
+            format!(
+                "{id}  {lane}  try {attempt}: {outcome}, {detail}; again {}",
+                clock::relative(*retry_at_ms)
+            )
         }
         Happened::Dead { id, lane, reason } => format!("{id}  {lane}  {reason}"),
         Happened::Cancelled { id } | Happened::Purged { id } => id.clone(),

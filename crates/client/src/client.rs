@@ -202,7 +202,7 @@ impl Client {
             }
         }
         let connected = timeout(patience, self.target.connect()).await;
-        // Nothing was sent.
+        // The request was not sent.
         let mut fresh = connected.map_err(|_| self.target.unreachable(io::ErrorKind::TimedOut.into()))??;
         match timeout(patience, fresh.send_request(request)).await {
             Ok(Ok(answer)) => Ok(self.keep(fresh, answer)),

@@ -82,7 +82,7 @@ impl Direct {
             tokio::select! {
                 biased;
                 done = &mut answer => return done,
-                // What it has read before it ended is still to be had: the answer decides.
+                // The server may have answered before it closed the connection: that answer counts.
                 _ = open.as_mut() => *connection = None,
             }
         }

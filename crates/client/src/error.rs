@@ -23,7 +23,7 @@ pub enum Error {
     Unreachable {
         /// The server that was called.
         url: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The other end speaks TLS and was called without it, or the reverse: call it with the other scheme. If `instead` is `http`, the
@@ -42,7 +42,7 @@ pub enum Error {
     Untrusted {
         /// The server that was called.
         url: String,
-        /// What is wrong with its certificate.
+        /// The fault of its certificate.
         detail: String,
     },
     /// The connection broke or the server fell silent: the call may have been done. Make it again; a message with the same id is
@@ -51,18 +51,18 @@ pub enum Error {
     NoAnswer {
         /// The server that was called.
         url: String,
-        /// What happened to the connection.
+        /// How the connection failed.
         detail: String,
     },
     /// The server refused the call: its status and its code say why.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// What answered is not a Duly server, or a much newer one. Look who listens there.
+    /// The answer is not that of a Duly server, or of a much newer one. Check what listens there.
     #[error("unexpected answer from {url}: {detail}")]
     UnexpectedAnswer {
         /// The server that was called.
         url: String,
-        /// What is unexpected about its answer.
+        /// The unexpected part of its answer.
         detail: String,
     },
 }
@@ -82,7 +82,7 @@ pub struct Refusal {
 }
 
 impl Error {
-    /// What an answer that is not a success means.
+    /// The error for an answer that is not a success.
     pub(crate) fn refused(status: StatusCode, body: &[u8], url: &str) -> Self {
         let refusal = match serde_json::from_slice::<Problem>(body) {
             Ok(problem) => Refusal {

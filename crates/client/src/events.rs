@@ -1,4 +1,4 @@
-//! What happens, while it happens: server-sent events.
+//! Events while they happen, as server-sent events.
 
 use bytes::Bytes;
 
@@ -21,12 +21,12 @@ pub struct EventFilter {
 pub struct Event {
     /// Its type; `message` if the server names none.
     pub kind: String,
-    /// What it says, in JSON.
+    /// Its data, in JSON.
     pub data: String,
 }
 
 impl Event {
-    /// What happened; `None` for an event of a newer server.
+    /// The event; `None` for a type that only a newer server knows.
     pub fn happened(&self) -> Option<Happened> {
         serde_json::from_str(&self.data).ok()
     }
@@ -63,7 +63,7 @@ impl Events {
                 return Ok(Some(event));
             }
         }
-        // What the last empty line did not end is no event.
+        // An event without its final empty line is incomplete: it is dropped.
         Ok(None)
     }
 }

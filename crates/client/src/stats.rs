@@ -43,7 +43,7 @@ impl Client {
         self.read("/v1/levels").await
     }
 
-    /// Who the token makes of the caller.
+    /// The name and rights of the client's token.
     pub async fn whoami(&self) -> Result<WhoAnswer, Error> {
         self.read("/v1/whoami").await
     }

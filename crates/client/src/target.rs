@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::{ClientConfig, RootCertStore, pki_types::pem::PemObject};
 use url::Url;
 
@@ -143,19 +144,17 @@ fn bearer(token: &str) -> Result<HeaderValue, Error> {
     Ok(value)
 }
 
-/// Text as one part of a path: what has a meaning in URLs is written as `%..`.
+/// What [`segment`] escapes. A dot stands for itself except in `.` and `..`.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~').remove(b'.');
+
+/// Text as one segment of a path: every character that has a meaning in URLs is escaped as `%..`.
 pub fn segment(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    // `.` and `..` would be steps in the path rather than names.
-    let dots = matches!(text, "." | "..");
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') || (byte == b'.' && !dots) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
+    match text {
+        // Unescaped, they would be steps in the path.
+        "." => "%2E".to_owned(),
+        ".." => "%2E%2E".to_owned(),
+        _ => utf8_percent_encode(text, &ESCAPED).to_string(),
     }
-    out
 }
 
 fn tls(ca: Option<&Path>) -> Result<ClientConfig, Error> {

@@ -95,7 +95,7 @@ impl Body {
         self.bytes.clone()
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -188,7 +188,7 @@ impl Properties {
         self.iter().filter(|(name, _)| !matches!(*name, Self::TRACEPARENT | Self::TRACESTATE))
     }
 
-    /// How many.
+    /// The number of properties.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -32,7 +32,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// What kind of error it is, in a few words.
+            /// The kind of error in a few words.
             pub const fn title(self) -> &'static str {
                 match self {
                     $(Self::$name => $title,)*
@@ -133,7 +133,7 @@ impl ErrorCode {
         Self::ALL.iter().copied().find(|code| code.as_str() == word)
     }
 
-    /// Where it is explained, as a path of a Duly server.
+    /// The path of its page on a Duly server.
     pub fn page(self) -> String {
         format!("/errors#{self}")
     }
@@ -150,7 +150,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// As clients and tests compare: `error.code() == "id_conflict"`.
+/// Lets clients and tests compare by word: `error.code() == "id_conflict"`.
 impl PartialEq<&str> for ErrorCode {
     fn eq(&self, word: &&str) -> bool {
         self.as_str() == *word

@@ -8,12 +8,11 @@ use crate::{HistogramSnapshot, store::StoreError};
 pub struct Health {
     /// New messages are taken. More of them than allowed ([`TooMany`](crate::store::StoreErrorKind::TooMany)) is no failure.
     pub accepting: Result<(), StoreError>,
-    /// What is due is given out, and what became of it recorded.
+    /// Due messages are claimed, and their outcomes are recorded.
     pub claiming: Result<(), StoreError>,
-    /// What the store does beside the calls goes on: a thread of it that died does nothing any more.
+    /// The store's background threads run: flush, compaction, sweep.
     pub background: Result<(), StoreError>,
-    /// Why some of the stored messages wait while all others go on, such as a part of a disk that cannot be read. The store can do its
-    /// work all the same.
+    /// Why some stored messages wait although the store works: a part of a disk that cannot be read, for example.
     pub degraded: Option<StoreError>,
 }
 
@@ -39,42 +38,42 @@ impl Health {
     }
 }
 
-/// What a store measures of itself.
+/// Measurements of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreMetrics {
-    /// How long it takes to make changes durable once they are being written: write and sync.
+    /// Time of one commit: write and sync.
     pub commit: HistogramSnapshot,
-    /// How long the sync of them takes.
+    /// Time of the sync within a commit.
     pub sync: HistogramSnapshot,
     /// Bytes of its files.
     pub disk_bytes: u64,
     /// Bytes that wait to be made durable.
     pub waiting_bytes: u64,
-    /// It has no room for new messages.
+    /// The store has no room for new messages.
     pub full: bool,
-    /// Messages that it could not read any more, since it was opened. They are dead letters, or pending and never claimed.
+    /// Messages found unreadable since the store was opened. They are dead letters, or pending and never claimed.
     pub damaged: u64,
-    /// The log of claims was missing when it was opened: what was in flight then may be delivered again without a counted attempt.
+    /// The claims log was missing when the store was opened: what was in flight then may be delivered again without a counted attempt.
     pub claims_log_missing: bool,
-    /// Lanes that it keeps in memory: those that hold something, and those that held something a while ago.
+    /// Lanes in memory: those with messages, and those that had some a while ago.
     pub lanes: u64,
-    /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
+    /// Microseconds by which this machine's clock is ahead of the store's, if the store has a clock.
     pub clock_skew_us: Option<i64>,
-    /// How it is with the index beside the store, if it has one.
+    /// The index beside the store, if there is one.
     pub index: Option<IndexMetrics>,
 }
 
-/// How it is with an index that can be built again from the store.
+/// Measurements of an index that can be rebuilt from the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IndexMetrics {
-    /// Whether messages are found by it at the moment; if not, they are found in the store itself.
+    /// Whether due messages are looked up in it now; otherwise they are looked up in the store.
     pub is_used: bool,
     /// Entries that matched nothing in the store and were dropped.
     pub dropped: u64,
-    /// Messages that it should have had and had not, and has now.
+    /// Entries that were missing and were added.
     pub restored: u64,
-    /// How often it was built anew.
+    /// Number of rebuilds.
     pub rebuilt: u64,
 }

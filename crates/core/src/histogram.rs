@@ -35,7 +35,7 @@ impl Histogram {
         self.max_us.fetch_max(span_us, Relaxed);
     }
 
-    /// What was recorded so far.
+    /// The spans recorded so far.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let counts: Vec<u64> = self.steps.iter().map(|count| count.load(Relaxed)).collect();
         if counts.iter().all(|count| *count == 0) {
@@ -45,7 +45,7 @@ impl Histogram {
     }
 }
 
-/// How recorded spans are spread, at one moment.
+/// The distribution of the spans recorded by one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     /// Per step; nothing at all if nothing was recorded.
@@ -55,7 +55,7 @@ pub struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
-    /// How many spans.
+    /// The number of spans.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -81,7 +81,7 @@ impl HistogramSnapshot {
         Duration::from_micros(place.map_or(0, |place| upper_end(place).min(self.max_us)))
     }
 
-    /// How many were shorter than `1 << doublings` microseconds, exactly: for histograms with such bounds.
+    /// The number of spans shorter than `1 << doublings` microseconds. Exact, for exporters with such bounds.
     pub fn below(&self, doublings: u32) -> u64 {
         self.counts
             .iter()
@@ -91,7 +91,7 @@ impl HistogramSnapshot {
             .sum()
     }
 
-    /// What was recorded after `earlier`, an older look at the same histogram. The longest is that of all times.
+    /// The spans recorded after `earlier`, an older snapshot of the same histogram. The maximum is that of all spans.
     pub fn since(&self, earlier: &Self) -> Self {
         let old = earlier.counts.iter().copied().chain(std::iter::repeat(0));
         Self {
@@ -101,7 +101,7 @@ impl HistogramSnapshot {
         }
     }
 
-    /// Adds what another histogram recorded.
+    /// Adds the spans of another histogram.
     pub fn add(&mut self, other: &Self) {
         if self.counts.len() < other.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -119,7 +119,7 @@ fn step(us: u64) -> usize {
     ((doubling - 2) * STEPS + step).min(BUCKETS - 1)
 }
 
-/// Nothing in the step is as long as this.
+/// The exclusive upper bound of a step.
 fn upper_end(step: usize) -> u64 {
     let (doubling, step) = (step / STEPS + 2, step % STEPS);
     ((STEPS + step + 1) as u64) << (doubling - 2)

@@ -2,13 +2,13 @@
 
 use crate::{ErrorCode, Invalid};
 
-/// Whether `text` is what `pattern` describes: `*` stands for any text, also none; everything else for itself.
+/// Whether `text` matches `pattern`: `*` matches any text, also none; every other character matches itself.
 ///
-/// Only the last `*` is ever tried again, so the work is at most the product of the two lengths, whatever the pattern.
+/// It backtracks to the last `*` only, so the work is at most the product of the two lengths.
 pub fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Where to go on if what follows the last star does not fit: after the star, and one further in the text.
+    // Where to backtrack to on a mismatch: after the last star, one byte further in the text.
     let mut again = None;
     while t < text.len() {
         if pattern.get(p) == Some(&b'*') {
@@ -26,7 +26,7 @@ pub fn matches_pattern(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|rest| *rest == b'*')
 }
 
-/// Which topics are allowed: those of any of its patterns, or all if it has none.
+/// The allowed topics: those that match a pattern, or all if there is no pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopicPatterns(Vec<String>);
 

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use crate::{ErrorCode, Invalid, MessageId};
 
-/// Who holds a message: self-contained, so that any node can settle it, also after a restart.
+/// Proof that the holder has claimed a message. It is self-contained: any node can settle by it, also after a restart.
 ///
 /// The token is a fencing token: it grows with every claim, and a settle with an old one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

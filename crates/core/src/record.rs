@@ -311,7 +311,7 @@ mod tests {
         (0..last).for_each(|at| Attempt::remember(&mut history, attempt(at, false)));
         (100..200).for_each(|at| Attempt::remember(&mut history, attempt(at, true)));
         assert_eq!(times(&history), (0..last).chain([199]).collect::<Vec<_>>());
-        // What was tried pushes out the oldest, and the next deferral still finds the one before.
+        // An attempt drops the oldest; the next deferral still replaces the deferral before it.
         Attempt::remember(&mut history, attempt(200, false));
         Attempt::remember(&mut history, attempt(201, true));
         assert_eq!(times(&history), (1..last).chain([200, 201]).collect::<Vec<_>>());

@@ -103,8 +103,7 @@ pub trait Sink: Send + Sync + 'static {
             }
         };
         self.deliver_each(batch, &Outcomes::new(&report)).await;
-        let missing =
-            || Err(SinkError::new(SinkErrorKind::Unknown, "the sink gave no outcome for this message"));
+        let missing = || Err(SinkError::unknown("the sink gave no outcome for this message"));
         let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
@@ -204,9 +203,39 @@ impl SinkError {
         Self { kind, detail: detail.into(), retry_after: None, scope }
     }
 
+    /// Nothing reached the target.
+    pub fn unreachable(detail: impl Into<String>) -> Self {
+        Self::new(SinkErrorKind::Unreachable, detail)
+    }
+
+    /// The target is overloaded.
+    pub fn throttled(detail: impl Into<String>) -> Self {
+        Self::new(SinkErrorKind::Throttled, detail)
+    }
+
+    /// The message may have arrived.
+    pub fn unknown(detail: impl Into<String>) -> Self {
+        Self::new(SinkErrorKind::Unknown, detail)
+    }
+
+    /// The target will never take this message.
+    pub fn refused(detail: impl Into<String>) -> Self {
+        Self::new(SinkErrorKind::Refused, detail)
+    }
+
+    /// The target refuses every message.
+    pub fn misconfigured(detail: impl Into<String>) -> Self {
+        Self::new(SinkErrorKind::Misconfigured, detail)
+    }
+
+    /// The destination accepts nothing. It concerns the destination only.
+    pub fn denied(detail: impl Into<String>) -> Self {
+        Self::new(SinkErrorKind::Denied, detail)
+    }
+
     /// A message that [`Sink::check`] refuses although it was accepted, under other settings.
     pub fn never(fault: &Invalid) -> Self {
-        Self::new(SinkErrorKind::Refused, fault.detail.as_str())
+        Self::refused(fault.detail.as_str())
     }
 
     /// Sets the wait that the target asked for.
@@ -228,5 +257,27 @@ impl SinkError {
     pub fn at_destination(mut self) -> Self {
         self.scope = ErrorScope::Destination;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_constructor_makes_its_kind_and_only_a_denial_is_about_the_destination() {
+        use SinkErrorKind::{Denied, Misconfigured, Refused, Throttled, Unknown, Unreachable};
+        for (error, kind) in [
+            (SinkError::unreachable("why"), Unreachable),
+            (SinkError::throttled("why"), Throttled),
+            (SinkError::unknown("why"), Unknown),
+            (SinkError::refused("why"), Refused),
+            (SinkError::misconfigured("why"), Misconfigured),
+            (SinkError::denied("why"), Denied),
+        ] {
+            let scope = if kind == Denied { ErrorScope::Destination } else { ErrorScope::Target };
+            let expected = SinkError { kind, detail: "why".to_owned(), retry_after: None, scope };
+            assert_eq!(error, expected);
+        }
     }
 }

@@ -196,7 +196,7 @@ pub struct Claim {
     pub holder: Holder,
 }
 
-/// Who holds a lease, and so what a restart of the process means for it.
+/// The holder of a lease, which decides what a restart of the process means for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// This process: a sink's batch or a handler. If the process ends, the claim is lost with it.
@@ -351,18 +351,18 @@ impl Query {
     }
 }
 
-/// What a sweep saw.
+/// The findings of a sweep.
 #[derive(Debug, Clone, Default)]
 pub struct Sweep {
-    /// Per lane asked for: nothing of it is due before then. Lanes with nothing to come are left out.
+    /// Per swept lane: no message is due before this time. Lanes without pending messages are left out.
     pub next: Vec<(Lane, Timestamp)>,
-    /// How many leases had run out.
+    /// The number of leases that had ended.
     pub leases_ended: usize,
-    /// When the next lease runs out.
+    /// When the next lease ends.
     pub next_lease_end: Option<Monotonic>,
     /// The store wants to be swept again within this span, e.g. to read ahead in time.
     pub again_within: Option<Duration>,
-    /// Those of the lanes asked for that are paused, if another node may have paused or resumed them.
+    /// The paused lanes among those swept; `None` if no other node can pause or resume them.
     pub paused: Option<Vec<Lane>>,
 }
 

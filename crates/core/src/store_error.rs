@@ -34,17 +34,17 @@ impl Eq for StoreError {}
 pub enum StoreErrorKind {
     /// Not now; nothing happened. Try again.
     Unavailable,
-    /// No answer, or no whole one: what was asked may have been done, all of it or a part. Ask again for the same ids.
+    /// No complete answer: the call may have taken effect, in whole or in part. Repeat it with the same ids.
     Unanswered,
-    /// No room for new messages; what is there still goes out.
+    /// No room for new messages; those in the store are still delivered.
     Full,
     /// More pending messages than allowed.
     TooMany,
-    /// As many messages of the lane are claimed as may be; some must be settled first.
+    /// The lane has reached its limit of claimed messages; some must be settled first.
     TooManyInFlight,
-    /// A message that the store has no room for in its format. Nothing of its batch from there on was taken.
+    /// A message is too large for the store's format. It and the rest of its batch were not inserted.
     TooLarge,
-    /// What is stored cannot be trusted. A person must look.
+    /// The stored data is damaged. A person must look at it.
     Damaged,
     /// The store is closed, or stopped after a failed sync.
     Closed,

@@ -104,29 +104,29 @@ pub enum Event {
     },
     /// An operator paused a lane.
     Paused {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
     },
     /// An operator resumed a lane.
     Resumed {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
     },
     /// The sink of a lane is unreachable; its messages wait.
     SinkUnreachable {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
         /// The error of the target.
         detail: String,
     },
     /// The sink of a lane has recovered.
     SinkRecovered {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
     },
     /// A destination of a sink is silent, full or forbidden: its messages wait, others go on.
     DestinationUnreachable {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
         /// The destination, as its sink names it.
         destination: String,
@@ -135,7 +135,7 @@ pub enum Event {
     },
     /// A destination has recovered.
     DestinationRecovered {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
         /// The destination, as its sink names it.
         destination: String,

@@ -27,11 +27,11 @@ pub(crate) struct CachedDelivery {
 #[derive(Debug, Default)]
 pub(crate) struct ReceiptCache {
     hasher: RandomState,
-    known: Mutex<Known>,
+    known: Mutex<CachedReceipts>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedReceipts {
     by_receipt: HashMap<u64, CachedDelivery>,
     /// Oldest first. Acknowledged ones stay until the next cleanup.
     order: VecDeque<u64>,
@@ -63,12 +63,12 @@ impl ReceiptCache {
         receipts.iter().map(topic).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CachedReceipts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl CachedReceipts {
     fn tidy(&mut self) {
         while self.by_receipt.len() > REMEMBERED_MAX
             && let Some(oldest) = self.order.pop_front()

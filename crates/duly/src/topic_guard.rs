@@ -4,8 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
 use duly_core::{
-    Delivery, ErrorCode, Invalid, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage, Topic,
-    TopicPatterns,
+    Delivery, ErrorCode, Invalid, Outcomes, Sink, SinkError, StoredMessage, Topic, TopicPatterns,
 };
 
 /// Refuses topics that its patterns do not match, when a message is sent and again before it is delivered: a stored
@@ -33,7 +32,7 @@ impl Sink for TopicGuard {
         let (mut allowed, mut indices) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (index, delivery) in batch.iter().enumerate() {
             match self.fault(&delivery.message.topic) {
-                Some(detail) => outcomes.report(index, Err(SinkError::new(SinkErrorKind::Refused, detail))),
+                Some(detail) => outcomes.report(index, Err(SinkError::refused(detail))),
                 None => {
                     allowed.push(delivery.clone());
                     indices.push(index);

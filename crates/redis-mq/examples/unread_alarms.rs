@@ -47,14 +47,14 @@ pub(crate) async fn unread_alarms(url: &str, minute: Duration) -> Result<Vec<Str
     let timers = mq.expiry_timers(PREFIX)?;
 
     let (checked, mut checks) = mpsc::unbounded_channel();
-    let look = inbox.clone();
+    let query = inbox.clone();
     let check = move |alarm: ExpiredTimer<Alarm>| {
-        let (checked, mut look) = (checked.clone(), look.clone());
+        let (checked, mut query) = (checked.clone(), query.clone());
         async move {
             let Alarm { name, level } = &alarm.value;
             // Look again: the timer says that it is time to look, the inbox says how things stand. If it cannot be asked, this fails and
             // is tried again.
-            let is_read: bool = look.sismember(READ, name).await?;
+            let is_read: bool = query.sismember(READ, name).await?;
             if is_read {
                 println!("{name}: read in the last moment, no escalation");
             } else {

@@ -140,7 +140,7 @@ async fn engine(
 }
 
 impl Running {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.listening.addr()
     }

@@ -13,7 +13,7 @@ use crate::{config::Config, serve::StartError};
 /// Why a store could not be opened or queried.
 #[derive(Debug)]
 pub struct OpenError {
-    /// What failed, and what to do.
+    /// The failure, and what to do.
     pub words: String,
     /// The server of the store is unreachable or does not answer: a retry may succeed.
     pub is_away: bool,
@@ -24,7 +24,7 @@ impl OpenError {
         Self { words, is_away: false }
     }
 
-    /// What another process said, or did not say.
+    /// The answer of another process, or that it gave none.
     fn of(error: &StoreError, words: String) -> Self {
         // Settings that do not fit are found by Duly itself: no error of a client is behind them. Who is not let in stays outside.
         let is_let_in = !["user or password", "does not let this user", "no such database"]
@@ -46,7 +46,7 @@ pub(crate) fn in_store_delivery(_: &OpenStore, _: &Config, _: &SinkName) -> Opti
     None
 }
 
-/// What takes messages of the sink `name` to their target within the store, if both are in one Redis.
+/// In-store delivery of the sink `name`, if store and target are the same Redis.
 #[cfg(feature = "redis_streams")]
 pub(crate) fn in_store_delivery(
     opened: &OpenStore,

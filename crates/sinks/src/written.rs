@@ -1,5 +1,7 @@
 //! Forms of values that several sinks are configured with.
 
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
+use std::borrow::Cow;
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use duly_core::Secret;
@@ -74,22 +76,16 @@ fn is_address(text: &str) -> bool {
 }
 
 #[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
-/// `%40` is an `@`.
-pub(crate) fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let (byte, after) = match first {
-            b'%' => {
-                let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-                (u8::from_str_radix(digits, 16).ok()?, after.get(2..)?)
-            }
-            _ => (*first, after),
-        };
-        bytes.push(byte);
-        rest = after;
+/// The text without its escapes: `%40` is an `@`. `None` if a `%` is no escape or the bytes are not UTF-8: a password that holds
+/// a bare `%` would otherwise be another one.
+pub(crate) fn percent_decoded(text: &str) -> Option<String> {
+    let is_escape = |after: &str| {
+        after.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(is_escape) {
+        return None;
     }
-    String::from_utf8(bytes).ok()
+    percent_encoding::percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 /// A length of time: `"7s"`, `"1m30s"`, or integer milliseconds.
@@ -146,5 +142,14 @@ mod tests {
             assert_eq!(OneOrMany(vec![wrong.to_owned()]).addresses(), None, "{wrong}");
         }
         assert_eq!(OneOrMany(vec![Secret::new("no-url")]).urls(), ["no-url"]);
+    }
+
+    #[test]
+    fn an_escape_is_two_hex_digits() {
+        assert_eq!(percent_decoded("p%40s%2fs ü").unwrap(), "p@s/s ü");
+        assert_eq!(percent_decoded("").unwrap(), "");
+        for wrong in ["100%", "%4", "%zz", "%+f", "a%%40", "%ff", "%é"] {
+            assert_eq!(percent_decoded(wrong), None, "{wrong}");
+        }
     }
 }

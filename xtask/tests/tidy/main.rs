@@ -1,11 +1,13 @@
 //! Style as a test: the rules of the house that neither rustfmt nor clippy can keep.
 
 mod add_a_store;
+mod code;
 mod dependencies;
 mod examples;
 mod glossary;
 mod growth;
 mod names;
+mod packages;
 mod rules;
 mod sources;
 mod stores;
@@ -60,6 +62,30 @@ fn no_old_name_comes_back() {
         "struct Bell;\n// The Bell of before.\nstruct Bells;\n".into(),
     );
     assert_eq!(names::banned(&old), ["crates/duly/src/events.rs:1: Bell is called EventBus"]);
+    let complaints_of = |path: &str, text: &str| names::banned(&Source::new(path, text.into())).len();
+    for (path, text) in [
+        ("crates/duly/src/a.rs", "let told = ask(\"who\");"),
+        ("crates/duly/src/a.rs", "let told = '\"'; // \"\n"),
+        ("crates/duly/src/a.rs", "say(r#\"a \"text\" \"#); let told = 1;"),
+        ("crates/redis-mq/src/a.lua", "-- A comment.\nlocal told = redis.call('GET', KEYS[1])"),
+        ("crates/server/src/a.js", "function look(at) { return `a ${at} 'text'`; }"),
+        ("crates/duly/src/a.sql", "CREATE TABLE told (a text DEFAULT 'x'); -- told"),
+    ] {
+        assert_eq!(complaints_of(path, text), 1 + usize::from(text.starts_with("say")), "{text}");
+    }
+    for (path, text) in [
+        ("crates/duly/src/a.rs", "call(\"it was told\\\" to look\"); /* told */ // told"),
+        (
+            "crates/duly/src/a.rs",
+            "call(\"a line\n told\n\", r\"told\", r##\"told\"# told\"##, '\\'', b'\"');",
+        ),
+        ("crates/duly/src/a.rs", "fn a<'a>(b: &'a str) -> char { '\\'' }\n// told"),
+        ("crates/redis-mq/src/a.lua", "-- told\nreturn 'told', \"told\""),
+        ("crates/server/src/a.js", "t('told'); // told\n/* told */"),
+        ("docs/a.md", "It is told."),
+    ] {
+        assert_eq!(complaints_of(path, text), 0, "{text}");
+    }
     assert_none(&complaints(names::banned));
 }
 
@@ -81,7 +107,33 @@ fn no_struct_has_more_fields_than_one_reads_at_once() {
         |count| Source::new("crates/duly/src/a.rs", format!("pub struct A<T> {{\n{}}}\n", fields(count)));
     assert_eq!(names::wide_structs(&source(15)), Vec::<String>::new());
     assert_eq!(names::wide_structs(&source(16)).len(), 1);
+    let narrow =
+        Source::new("crates/server/src/config/used.rs", "pub struct Config {\n    a: u8,\n}\n".into());
+    assert_eq!(names::wide_structs(&narrow).len(), 1, "an exception that is none");
     assert_none(&complaints(names::wide_structs));
+}
+
+#[test]
+fn no_exception_of_a_rule_is_stale() {
+    assert!(names::stale_exceptions(&[]).len() >= 4, "without sources, every exception is stale");
+    assert_none(&names::stale_exceptions(&sources()));
+}
+
+#[test]
+fn the_median_file_is_short() {
+    let lines = |sources: &[Source]| {
+        let mut lines: Vec<_> = sources
+            .iter()
+            .filter(|source| source.is_rust())
+            .map(|source| source.text.lines().count())
+            .collect();
+        lines.sort_unstable();
+        lines[lines.len() / 2]
+    };
+    let of = |lines: usize| Source::new("a.rs", "\n".repeat(lines));
+    assert_eq!(lines(&[of(1), of(400), of(151)]), 151);
+    let median = lines(&sources());
+    assert!(median <= rules::MEDIAN_MAX, "{median} lines, at most {}", rules::MEDIAN_MAX);
 }
 
 #[test]

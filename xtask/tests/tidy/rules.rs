@@ -6,6 +6,9 @@ use crate::sources::Source;
 /// Past this a file is several files.
 pub(crate) const LINES_MAX: usize = 500;
 
+/// Half of the files are no longer than this.
+pub(crate) const MEDIAN_MAX: usize = 150;
+
 const EMPTY_NAMES: [&str; 6] = [
     concat!("ut", "il"),
     concat!("ut", "ils"),

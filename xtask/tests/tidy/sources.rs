@@ -21,6 +21,11 @@ impl Source {
         self.path.file_name().and_then(OsStr::to_str).unwrap_or_default()
     }
 
+    /// How its name ends, without the dot.
+    pub(crate) fn extension(&self) -> &str {
+        self.path.extension().and_then(OsStr::to_str).unwrap_or_default()
+    }
+
     pub(crate) fn is_rust(&self) -> bool {
         self.path.extension() == Some(OsStr::new("rs"))
     }
@@ -60,8 +65,8 @@ fn listed(folder: &Path) -> impl Iterator<Item = PathBuf> {
 /// Keeps `path` if it is a text file that people write.
 fn take(root: &Path, path: &Path, found: &mut Vec<Source>) {
     let kind = path.extension().and_then(OsStr::to_str);
-    let is_text =
-        matches!(kind, Some("rs" | "toml" | "md" | "yml" | "yaml" | "sh")) || path.ends_with(".ci/run");
+    let is_text = matches!(kind, Some("rs" | "lua" | "js" | "sql" | "toml" | "md" | "yml" | "yaml" | "sh"))
+        || path.ends_with(".ci/run");
     if !is_text || !path.is_file() {
         return;
     }

@@ -1,11 +1,11 @@
 //! `duly bench`: load over HTTP, measured from outside.
 
+mod deliveries;
 mod histogram;
 mod ledger;
 mod plan;
 mod receiver;
 mod report;
-mod seen;
 mod sender;
 mod shared;
 
@@ -25,10 +25,10 @@ use tokio::task::JoinSet;
 pub(crate) use histogram::Histogram;
 
 use self::{
+    deliveries::Deliveries,
     ledger::Ledger,
     plan::{DelayRange, Plan},
     report::Report,
-    seen::Seen,
     shared::Shared,
 };
 use super::{Failure, Output, clock, input};
@@ -141,7 +141,7 @@ impl Bench {
             plan: Plan::new(&self.topic, self.sink.as_deref(), self.body, batch, self.delay),
             ledger: self.ledger.as_deref().map(Ledger::open).transpose()?,
             counts: Default::default(),
-            seen: Seen::new(self.connections as usize),
+            deliveries: Deliveries::new(self.connections as usize),
             began: clock::instant(),
             duration: self.duration,
             rate: self.rate,
@@ -164,14 +164,14 @@ impl Bench {
         let interrupted = shared.clone();
         let watch = tokio::spawn(async move {
             let _ = tokio::signal::ctrl_c().await;
-            // What was measured until now is told.
+            // The measurements so far are reported.
             interrupted.stop.store(true, Relaxed);
             interrupted.gave_up.store(true, SeqCst);
         });
         let latency = merged(&mut sending).await?;
         let span = shared.began.elapsed();
         shared.sent_all.store(true, SeqCst);
-        // What a server had given out when it was killed comes again when its lease is over.
+        // Messages in flight when a server was killed are received again after their lease.
         let hidden = if self.keep_going { self.lease } else { Duration::ZERO };
         let patience = self.drain.saturating_add(shared.plan.longest()).saturating_add(hidden);
         let late = match tokio::time::timeout(patience, merged(&mut receiving)).await {
@@ -206,7 +206,7 @@ fn verdict(report: &Report) -> Result<(), Failure> {
             "{missing} accepted messages had not come when the wait was over"
         )));
     }
-    if report.accepted == 0 && report.errors > 0 {
+    if report.accepted == 0 && report.errors.count > 0 {
         return Err(Failure::failed("nothing was accepted"));
     }
     Ok(())
@@ -225,7 +225,7 @@ async fn show(shared: Arc<Shared>, bar: ProgressBar) {
     loop {
         ticks.tick().await;
         let elapsed = shared.began.elapsed();
-        let (accepted, delivered) = (shared.counts.accepted.load(Relaxed), shared.seen.delivered());
+        let (accepted, delivered) = (shared.counts.accepted.load(Relaxed), shared.deliveries.delivered());
         let per_second = accepted as f64 / elapsed.min(shared.duration).as_secs_f64().max(0.1);
         bar.set_position(u64::try_from(elapsed.min(shared.duration).as_millis()).unwrap_or(u64::MAX));
         bar.set_message(format!(

@@ -1,4 +1,4 @@
-//! What is sent: bodies, ids and delays, made once and filled in.
+//! The messages to send: bodies, ids and delays, from a template.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -30,7 +30,7 @@ impl DelayRange {
     }
 }
 
-/// What every connection sends.
+/// The messages that each connection sends.
 pub(crate) struct Plan {
     /// Every id begins so: what this run sent is told from everything else.
     prefix: String,

@@ -80,7 +80,7 @@ fn note(shared: &Shared, answer: &[u8], late: &mut Histogram) -> Result<Option<B
             shared.counts.early.fetch_add(1, Relaxed);
         }
         late.record(now_us.saturating_sub(due_us));
-        shared.seen.received(connection, number);
+        shared.deliveries.received(connection, number);
     }
     if let Some(ledger) = &shared.ledger {
         let all = got.messages.iter().map(|message| (&*message.id, message.deliver_at_ms));

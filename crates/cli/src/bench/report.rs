@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The report of a run.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{histogram::Histogram, shared::Shared};
 use crate::{Output, Tint, clock};
 use duly_client::wire::Lateness;
 
-/// What a run came to.
+/// The results of a run: counts, rates, latencies.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) connections: usize,
@@ -21,20 +21,29 @@ pub(super) struct Report {
     /// None: nothing was received.
     pub(super) delivered: Option<u64>,
     pub(super) delivered_per_second: Option<f64>,
-    /// Came again, after an acknowledgement was lost.
+    /// Received again, after an acknowledgement was lost.
     pub(super) duplicates: u64,
-    /// Accepted, and not come when the wait was over.
+    /// Accepted, and not received within the wait.
     pub(super) missing: Option<u64>,
-    /// Came before their time: must be 0.
+    /// Received before their due time: must be 0.
     pub(super) early: u64,
-    /// Refused, and connections that broke.
-    pub(super) errors: u64,
-    pub(super) refused: BTreeMap<String, u64>,
-    pub(super) broken_connections: u64,
+    #[serde(flatten)]
+    pub(super) errors: Errors,
     /// From sending to the answer.
     pub(super) accept_latency: Lateness,
-    /// From the due time to the receiver's hands.
+    /// From the due time to the receipt.
     pub(super) lateness: Option<Lateness>,
+}
+
+/// What went wrong. In JSON, its fields are those of the report.
+#[derive(Debug, Serialize)]
+pub(super) struct Errors {
+    /// All of them: refusals and broken connections.
+    #[serde(rename = "errors")]
+    pub(super) count: u64,
+    /// Messages that were refused, by error code.
+    pub(super) refused: BTreeMap<String, u64>,
+    pub(super) broken_connections: u64,
 }
 
 impl Report {
@@ -48,7 +57,7 @@ impl Report {
         use std::sync::{PoisonError, atomic::Ordering::SeqCst};
         let counts = &shared.counts;
         let refused = shared.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (accepted, delivered) = (counts.accepted.load(SeqCst), shared.seen.delivered());
+        let (accepted, delivered) = (counts.accepted.load(SeqCst), shared.deliveries.delivered());
         let broken = counts.reconnects.load(SeqCst);
         // A run so short that all came at once has no rate.
         let per_second = |count: u64, span: Duration| count as f64 / span.as_secs_f64().max(0.001);
@@ -61,12 +70,14 @@ impl Report {
             accepted_per_second: per_second(accepted, sending),
             delivered: late.map(|_| delivered),
             delivered_per_second: late.map(|_| per_second(delivered, shared.delivering())),
-            duplicates: shared.seen.duplicates(),
-            missing: late.map(|_| shared.seen.missing()),
+            duplicates: shared.deliveries.duplicates(),
+            missing: late.map(|_| shared.deliveries.missing()),
             early: counts.early.load(SeqCst),
-            errors: refused.values().sum::<u64>() + broken,
-            refused,
-            broken_connections: broken,
+            errors: Errors {
+                count: refused.values().sum::<u64>() + broken,
+                refused,
+                broken_connections: broken,
+            },
             accept_latency: latency.quantiles(),
             lateness: late.map(Histogram::quantiles),
         }
@@ -82,7 +93,7 @@ impl Report {
         if self.duplicates > 0 {
             rows.row(["came again".into(), clock::grouped(self.duplicates), String::new()]);
         }
-        rows.row(["errors".into(), clock::grouped(self.errors), String::new()]);
+        rows.row(["errors".into(), clock::grouped(self.errors.count), String::new()]);
         let mut text = rows.text();
         text.push('\n');
         let mut rows = out.table(&["MILLISECONDS", ">P50", ">P99", ">P99.9", ">MAX"]);
@@ -101,7 +112,7 @@ impl Report {
             row("lateness", late);
         }
         text += &rows.text();
-        for (code, count) in &self.refused {
+        for (code, count) in &self.errors.refused {
             let _ = writeln!(text, "{} refused: {code}", clock::grouped(*count));
         }
         if self.early > 0 {

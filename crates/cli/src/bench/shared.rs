@@ -1,4 +1,4 @@
-//! What the connections of one run share.
+//! State shared by the connections of one run.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ledger::Ledger, plan::Plan, seen::Seen};
+use super::{deliveries::Deliveries, ledger::Ledger, plan::Plan};
 use crate::{Failure, clock};
 use duly_client::{Client, Direct};
 
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) plan: Plan,
     pub(super) ledger: Option<Ledger>,
     pub(super) counts: Counts,
-    pub(super) seen: Seen,
+    pub(super) deliveries: Deliveries,
     pub(super) began: Instant,
     pub(super) duration: Duration,
     /// Messages per second over all connections; 0: as fast as it goes.
@@ -61,7 +61,7 @@ impl Shared {
 
     /// Whether receiving is.
     pub(super) fn drained(&self) -> bool {
-        self.gave_up.load(SeqCst) || (self.sent_all.load(SeqCst) && self.seen.missing() == 0)
+        self.gave_up.load(SeqCst) || (self.sent_all.load(SeqCst) && self.deliveries.missing() == 0)
     }
 
     /// Waits for the turn of the next request, if there is a rate; gives when that was.
@@ -101,7 +101,7 @@ impl Shared {
     pub(super) fn accepted<'a>(&self, ids: impl Iterator<Item = &'a str> + Clone) -> Result<(), Failure> {
         let mut count = 0;
         for (connection, number) in ids.clone().filter_map(|id| self.plan.place(id)) {
-            self.seen.accepted(connection, number);
+            self.deliveries.accepted(connection, number);
             count += 1;
         }
         self.counts.accepted.fetch_add(count, SeqCst);

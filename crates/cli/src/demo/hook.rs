@@ -9,11 +9,11 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, sync::mpsc::UnboundedSender};
 
-use super::Seen;
+use super::DemoEvent;
 use crate::{Failure, clock};
 
 /// Listens on a free port of this machine, until the process ends.
-pub(super) async fn listen(seen: UnboundedSender<Seen>) -> Result<SocketAddr, Failure> {
+pub(super) async fn listen(seen: UnboundedSender<DemoEvent>) -> Result<SocketAddr, Failure> {
     let fault = |e: std::io::Error| Failure::failed(format!("cannot listen on this machine: {e}"));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(fault)?;
     let addr = listener.local_addr().map_err(fault)?;
@@ -31,7 +31,7 @@ pub(super) async fn listen(seen: UnboundedSender<Seen>) -> Result<SocketAddr, Fa
 
 async fn answer(
     request: Request<Incoming>,
-    seen: &UnboundedSender<Seen>,
+    seen: &UnboundedSender<DemoEvent>,
 ) -> Result<Response<Empty<Bytes>>, Infallible> {
     let now_us = clock::now_us();
     let noted = note(request.headers(), now_us);
@@ -43,14 +43,14 @@ async fn answer(
     Ok(Response::new(Empty::new()))
 }
 
-fn note(headers: &HeaderMap, now_us: u64) -> Option<Seen> {
+fn note(headers: &HeaderMap, now_us: u64) -> Option<DemoEvent> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let id = text("duly-id")?.to_owned();
     let due_us = text("duly-due")?.parse::<u64>().ok()?.saturating_mul(1_000);
     let attempt = text("duly-attempt").and_then(|text| text.parse().ok()).unwrap_or(1);
     if now_us < due_us {
-        return Some(Seen::Early { id });
+        return Some(DemoEvent::Early { id });
     }
     let late_us = (attempt == 1).then(|| now_us - due_us);
-    Some(Seen::Delivered { id, attempt, late_us, by: "by an HTTP POST" })
+    Some(DemoEvent::Delivered { id, attempt, late_us, by: "by an HTTP POST" })
 }

@@ -31,18 +31,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[command(after_help = "Needs nothing and leaves nothing behind. Exit code 0: everything came as promised.")]
 pub(crate) struct Demo {}
 
-/// Something that the demo has seen.
+/// An event of the demo.
 #[derive(Debug)]
-enum Seen {
-    /// It came; `late_us` if this was its first try.
+enum DemoEvent {
+    /// It was delivered. `late_us`: if this was its first attempt.
     Delivered { id: String, attempt: u32, late_us: Option<u64>, by: &'static str },
-    /// The worker gave it back.
-    GivenBack { id: String, attempt: u32, again: Duration },
-    /// Somebody changed their mind about it, in time.
+    /// The worker nacked it.
+    Released { id: String, attempt: u32, again: Duration },
+    /// It was cancelled in time.
     Cancelled { id: String },
-    /// Somebody wants it at once.
+    /// It was fired.
     Fired { id: String },
-    /// It came before its time: must never happen.
+    /// It was delivered before its due time, which must never happen.
     Early { id: String },
     /// Part of the demo itself failed.
     Broken(Failure),

@@ -1,10 +1,10 @@
-//! What happens in the demo, and in which order.
+//! The steps of the demo, in order.
 
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::{Seen, Summary, narrator::Narrator};
+use super::{DemoEvent, Summary, narrator::Narrator};
 use crate::{Failure, Tint, clock};
 use duly_client::{
     Client, Query,
@@ -14,9 +14,9 @@ use duly_client::{
 pub(super) const SINK: &str = "hooks";
 pub(super) const LEVEL: &str = "P0";
 pub(super) const TOPIC: &str = "order";
-/// Given back once, taken at the second try.
+/// Nacked once, acknowledged at the second attempt.
 pub(super) const FLAKY: &str = "flaky";
-/// Given back until its tries are used up, taken after its replay.
+/// Nacked until its attempts are used up, acknowledged after its replay.
 pub(super) const POISON: &str = "poison";
 pub(super) const POISON_TRIES: u32 = 2;
 
@@ -26,8 +26,8 @@ const DELIVERIES: u64 = 10;
 pub(super) async fn run(
     client: &Client,
     mut narrator: Narrator<'_>,
-    seen: UnboundedSender<Seen>,
-    mut sight: UnboundedReceiver<Seen>,
+    seen: UnboundedSender<DemoEvent>,
+    mut sight: UnboundedReceiver<DemoEvent>,
 ) -> Result<Summary, Failure> {
     let mut summary = Summary::default();
     send_all(client, &mut narrator, &mut summary).await?;
@@ -104,13 +104,13 @@ async fn send_all(
 }
 
 /// An order is paid, and need not be delivered; one that was due in an hour is wanted at once.
-async fn changes_of_mind(client: &Client, seen: UnboundedSender<Seen>) -> Result<(), Failure> {
+async fn changes_of_mind(client: &Client, seen: UnboundedSender<DemoEvent>) -> Result<(), Failure> {
     clock::sleep(Duration::from_millis(1_250)).await;
     let cancelled = client.cancel("order-6").await?;
-    let _ = seen.send(Seen::Cancelled { id: cancelled.id });
+    let _ = seen.send(DemoEvent::Cancelled { id: cancelled.id });
     clock::sleep(Duration::from_millis(3_000)).await;
-    // Told first: its delivery may be quicker than the answer to this call.
-    let _ = seen.send(Seen::Fired { id: "someday".into() });
+    // Sent first: the delivery may come before the answer to this call.
+    let _ = seen.send(DemoEvent::Fired { id: "someday".into() });
     client.fire("someday").await?;
     Ok(())
 }
@@ -119,10 +119,10 @@ async fn watch(
     client: &Client,
     narrator: &mut Narrator<'_>,
     summary: &mut Summary,
-    seen: Seen,
+    seen: DemoEvent,
 ) -> Result<(), Failure> {
     match seen {
-        Seen::Delivered { id, attempt, late_us, by } => {
+        DemoEvent::Delivered { id, attempt, late_us, by } => {
             summary.delivered += 1;
             let words = match late_us {
                 Some(late_us) => {
@@ -134,11 +134,11 @@ async fn watch(
             };
             narrator.line(Tint::Green, "delivered", &id, &words);
         }
-        Seen::GivenBack { id, attempt, .. } if id == POISON && attempt >= POISON_TRIES => {
+        DemoEvent::Released { id, attempt, .. } if id == POISON && attempt >= POISON_TRIES => {
             narrator.line(Tint::Red, "dead", &id, &format!("given back {attempt} times: no tries left"));
             replay(client, narrator, summary).await?;
         }
-        Seen::GivenBack { id, attempt, again } => {
+        DemoEvent::Released { id, attempt, again } => {
             summary.retried += 1;
             let again = clock::span(u64::try_from(again.as_millis()).unwrap_or(u64::MAX));
             narrator.line(
@@ -148,19 +148,19 @@ async fn watch(
                 &format!("try {attempt} (nack), again in {again}"),
             );
         }
-        Seen::Cancelled { id } => {
+        DemoEvent::Cancelled { id } => {
             summary.cancelled += 1;
             narrator.line(Tint::Yellow, "cancelled", &id, "paid in time: it will not come");
         }
-        Seen::Fired { id } => {
+        DemoEvent::Fired { id } => {
             summary.fired += 1;
             narrator.line(Tint::Cyan, "fired", &id, "now, instead of in an hour");
         }
-        Seen::Early { id } => {
+        DemoEvent::Early { id } => {
             summary.early += 1;
             narrator.line(Tint::Red, "EARLY", &id, "this must never happen");
         }
-        Seen::Broken(failure) => return Err(failure),
+        DemoEvent::Broken(failure) => return Err(failure),
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! What the demo came to.
+//! The summary of a demo.
 
 use serde::{Serialize, Serializer};
 
 use crate::{Failure, Output, Tint, bench::Histogram};
 use duly_client::wire::TotalsAnswer;
 
-/// What the demo came to.
+/// The counts of a demo.
 #[derive(Default, Serialize)]
 pub(super) struct Summary {
     pub(super) sent: u64,

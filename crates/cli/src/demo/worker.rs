@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Seen, story};
+use super::{DemoEvent, story};
 use crate::{Failure, clock};
 use duly_client::{
     Client,
@@ -14,7 +14,7 @@ use duly_client::{
 const AGAIN: Duration = Duration::from_millis(400);
 const WAIT: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(client: Client, seen: UnboundedSender<Seen>) {
+pub(super) async fn run(client: Client, seen: UnboundedSender<DemoEvent>) {
     // The letter that was replayed comes with its tries counted afresh: only this tells it apart.
     let mut poison_left = story::POISON_TRIES;
     loop {
@@ -22,14 +22,14 @@ pub(super) async fn run(client: Client, seen: UnboundedSender<Seen>) {
         let messages = match client.receive(story::TOPIC, &request).await {
             Ok(messages) => messages,
             Err(error) => {
-                let _ = seen.send(Seen::Broken(error.into()));
+                let _ = seen.send(DemoEvent::Broken(error.into()));
                 return;
             }
         };
         let now_us = clock::now_us();
         for message in messages {
             let settled = settle(&client, &message, now_us, &mut poison_left).await;
-            let _ = seen.send(settled.unwrap_or_else(Seen::Broken));
+            let _ = seen.send(settled.unwrap_or_else(DemoEvent::Broken));
         }
     }
 }
@@ -39,7 +39,7 @@ async fn settle(
     message: &ReceivedMessage,
     now_us: u64,
     poison_left: &mut u32,
-) -> Result<Seen, Failure> {
+) -> Result<DemoEvent, Failure> {
     let (id, attempt) = (message.id.clone(), message.attempt);
     let due_us = message.deliver_at_ms.saturating_mul(1_000);
     let receipts = vec![message.receipt.clone()];
@@ -48,15 +48,15 @@ async fn settle(
         *poison_left -= u32::from(poisoned);
         let nack = Nack { receipts, delay: Some(AGAIN.into()), ..Nack::default() };
         done(client.nack(story::TOPIC, &nack).await?)?;
-        return Ok(Seen::GivenBack { id, attempt, again: AGAIN });
+        return Ok(DemoEvent::Released { id, attempt, again: AGAIN });
     }
     done(client.ack(story::TOPIC, receipts).await?)?;
     if now_us < due_us {
-        return Ok(Seen::Early { id });
+        return Ok(DemoEvent::Early { id });
     }
     // A second try is as late as its wait, and a replay as its death: neither is lateness.
     let first = attempt == 1 && id != story::POISON;
-    Ok(Seen::Delivered { id, attempt, late_us: first.then(|| now_us - due_us), by: "by the worker" })
+    Ok(DemoEvent::Delivered { id, attempt, late_us: first.then(|| now_us - due_us), by: "by the worker" })
 }
 
 fn done(answer: ReceiptResults) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! What is in the data folder: everything is read, and nothing changed.
+//! The contents of the data folder. Everything is read, and nothing is changed.
 
 use std::{path::Path, time::Duration};
 
@@ -83,7 +83,7 @@ fn refused(error: &StoreError) -> Finding {
     Finding::fail(CHECK, error.to_string(), remedy)
 }
 
-/// What is wrong, in words.
+/// The fault in words.
 pub(crate) fn faults(verified: &Verified) -> String {
     let count = clock::grouped(verified.damaged.max(1));
     let mut words = format!("{count} cannot be read any more");

@@ -19,7 +19,7 @@ const FREE_WARN: u64 = 1 << 30;
 const SYNC_WARN_MS: f64 = 20.0;
 const SYNCS: usize = 32;
 
-/// What the rest of the checks need to know of the data folder.
+/// Facts about the data folder that later checks need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Folder {
     /// A server works on it now.
@@ -30,7 +30,7 @@ pub(super) enum Folder {
     Unusable,
 }
 
-/// What is known of the data folder.
+/// The state of the data folder.
 pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> Folder {
     let shown = data.display();
     let is_there = match is_usable(data) {
@@ -40,7 +40,7 @@ pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> Folder {
             return Folder::Unusable;
         }
     };
-    let place = existing(data);
+    let folder = existing(data);
     let running = is_locked(data);
     findings.push(match (is_there, running) {
         (true, true) => Finding::ok(CHECK, format!("{shown} is in use by a server that runs now")),
@@ -48,22 +48,22 @@ pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> Folder {
             open_to_others(data).unwrap_or_else(|| Finding::ok(CHECK, format!("{shown} is there")))
         }
         (false, _) => {
-            Finding::ok(CHECK, format!("{shown} is not there yet and will be made in {}", place.display()))
+            Finding::ok(CHECK, format!("{shown} is not there yet and will be made in {}", folder.display()))
         }
     });
-    let kind = file_system(&place);
+    let kind = file_system(&folder);
     findings.push(match kind {
         Some((name, remedy)) => {
             let detail = format!(
                 "{} is on {name}: what is accepted may not survive what the disk would",
-                place.display()
+                folder.display()
             );
             Finding::warn("durability", detail, remedy)
         }
         None => Finding::ok("durability", Durability::Disk.to_string()),
     });
-    findings.extend(free_space(&place));
-    findings.push(syncs(&place));
+    findings.extend(free_space(&folder));
+    findings.push(syncs(&folder));
     if running { Folder::Running } else { Folder::Idle }
 }
 
@@ -121,8 +121,8 @@ fn open_to_others(data: &Path) -> Option<Finding> {
 }
 
 #[cfg(target_os = "linux")]
-fn file_system(place: &Path) -> Option<(&'static str, &'static str)> {
-    let kind = rustix::fs::statfs(place).ok()?.f_type;
+fn file_system(folder: &Path) -> Option<(&'static str, &'static str)> {
+    let kind = rustix::fs::statfs(folder).ok()?.f_type;
     let memory = "put data on a disk, unless losing everything at a restart is all right";
     let network =
         "put data on a disk of this machine: locks and syncs over a network are not to be relied on";
@@ -143,8 +143,8 @@ fn file_system(_place: &Path) -> Option<(&'static str, &'static str)> {
     None
 }
 
-fn free_space(place: &Path) -> Option<Finding> {
-    let stat = rustix::fs::statvfs(place).ok()?;
+fn free_space(folder: &Path) -> Option<Finding> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
     Some(space(stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
 
@@ -159,8 +159,8 @@ fn space(free: u64) -> Finding {
 }
 
 /// Writes and syncs as the journal does, and says how long that takes.
-fn syncs(place: &Path) -> Finding {
-    match measure(place) {
+fn syncs(folder: &Path) -> Finding {
+    match measure(folder) {
         Ok(median) => {
             let detail = format!("a write and its sync take {median:.2} ms (median of {SYNCS})");
             if median <= SYNC_WARN_MS {
@@ -169,11 +169,11 @@ fn syncs(place: &Path) -> Finding {
             let remedy = "use a quicker disk, or send in batches: a batch waits for one sync";
             Finding::warn("disk sync", detail, remedy)
         }
-        Err(error) => not_written(place, &error),
+        Err(error) => not_written(folder, &error),
     }
 }
 
-fn not_written(place: &Path, error: &io::Error) -> Finding {
+fn not_written(folder: &Path, error: &io::Error) -> Finding {
     let (why, remedy) = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             ("not ready, the disk is full", "make room: nothing is accepted until there is some")
@@ -187,11 +187,11 @@ fn not_written(place: &Path, error: &io::Error) -> Finding {
             ("it cannot be written", "give the folder to the user that runs Duly, or choose another as data")
         }
     };
-    Finding::fail("disk sync", format!("{}: {why}: {error}", place.display()), remedy)
+    Finding::fail("disk sync", format!("{}: {why}: {error}", folder.display()), remedy)
 }
 
-fn measure(place: &Path) -> io::Result<f64> {
-    let mut file = tempfile::Builder::new().prefix(".duly-doctor-").tempfile_in(place)?;
+fn measure(folder: &Path) -> io::Result<f64> {
+    let mut file = tempfile::Builder::new().prefix(".duly-doctor-").tempfile_in(folder)?;
     let mut took = Vec::with_capacity(SYNCS);
     for _ in 0..SYNCS {
         let begin = clock::instant();
@@ -256,7 +256,7 @@ mod tests {
         assert!(denied.remedy.unwrap().starts_with("give the folder"));
     }
 
-    /// What a real file system says when it is full.
+    /// The error of a file system that is full.
     fn full() -> io::Error {
         let mut file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         file.write_all(b"x").unwrap_err()

@@ -3,7 +3,7 @@
 mod certificate;
 mod contents;
 mod disk;
-mod place;
+mod machine;
 mod redis;
 mod sinks;
 mod skew;
@@ -36,7 +36,7 @@ enum State {
     Fail,
 }
 
-/// What was found at one place.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     check: String,
@@ -114,9 +114,9 @@ async fn check(config: &Config) -> Vec<Finding> {
             false
         }
     };
-    findings.extend(place::clock(config.data()));
-    findings.extend(place::open_files(config));
-    findings.extend(place::listening(config, running));
+    findings.extend(machine::clock(config.data()));
+    findings.extend(machine::open_files(config));
+    findings.extend(machine::listening(config, running));
     findings.extend(config.tls.as_ref().map(certificate::check));
     let overlaps = config.tokens.overlaps().into_iter();
     findings.extend(overlaps.map(|words| Finding::warn("tokens", words, "see the guide to security")));

@@ -11,16 +11,16 @@ use super::{super::clock, Finding, skew};
 /// What a statement has besides a body.
 const BESIDES_BODY: u64 = 1 << 20;
 
-/// Says whether a node works on the store, too.
+/// Checks the database. Returns whether a node runs on the store.
 pub(super) async fn check(setup: &SqlConfig, limits: &Limits, findings: &mut Vec<Finding>) -> bool {
-    let place = setup.shown();
+    let address = setup.shown();
     let check = setup.server.kind();
     let begun = clock::now_ms();
     let seen = match inspect(setup.url.reveal()).await {
         Ok(seen) => seen,
         Err(error) => {
             let remedy = "nothing is accepted until then";
-            findings.push(Finding::fail(check, format!("{place}: {error}"), remedy));
+            findings.push(Finding::fail(check, format!("{address}: {error}"), remedy));
             return false;
         }
     };
@@ -29,11 +29,11 @@ pub(super) async fn check(setup: &SqlConfig, limits: &Limits, findings: &mut Vec
     let harmless = found.iter().all(|finding| finding.weight == Weight::Odd);
     if harmless {
         let detail =
-            format!("{version} at {place} syncs every commit and lets this user do all that Duly needs");
+            format!("{version} at {address} syncs every commit and lets this user do all that Duly needs");
         findings.push(Finding::ok(check, detail));
     }
     for finding in found {
-        let detail = format!("{place}: {}", finding.what);
+        let detail = format!("{address}: {}", finding.what);
         findings.push(match finding.weight {
             Weight::Odd => Finding::warn(check, detail, finding.remedy),
             Weight::Volatile if setup.allow_volatile => {
@@ -71,7 +71,7 @@ mod tests {
     fn a_packet_that_is_too_small_for_a_body_is_told() {
         assert_eq!(packet("mysql", 1 << 20, None), None);
         assert_eq!(packet("mysql", 1 << 20, Some(2 << 20)), None);
-        let told = packet("mysql", 1 << 20, Some((2 << 20) - 1)).unwrap();
-        assert!(told.detail.contains("max_allowed_packet"), "{told:?}");
+        let finding = packet("mysql", 1 << 20, Some((2 << 20) - 1)).unwrap();
+        assert!(finding.detail.contains("max_allowed_packet"), "{finding:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What can be told about a line without asking the server, by the code that the server runs.
+//! Checks a line without a server, by the code that the server runs.
 
 use duly::{Limits, Timestamp};
 
@@ -9,7 +9,7 @@ use duly_server::draft::draft;
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) message: NewMessage,
-    /// Of what the server compares if an id comes again.
+    /// A hash of the content that the server compares when an id is sent again.
     pub(super) content_hash: u64,
 }
 

@@ -6,11 +6,11 @@ use duly::MessageId;
 
 use super::{Failure, Output, clock};
 
-/// So many ids are compared, and no more: each takes 16 bytes, 8 of them a hash of the id and 8 one of the content. A table of so many has
-/// 71 MB. Two ids of the same hash among them are as likely as 1 to 2,700,000.
+/// The limit of ids that are compared. Each takes 16 bytes: a hash of the id and one of the content, 8 bytes each. A full table has
+/// 71 MB. The probability that two of them have the same hash is 1 to 2,700,000.
 pub(super) const COMPARED_MAX: usize = 7 << 19;
 
-/// What the server would say of an id.
+/// The result that the server would give for an id.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Met {
     /// It is new.
@@ -19,7 +19,7 @@ pub(super) enum Met {
     Duplicate,
     /// It was there before, with other content.
     Conflict,
-    /// There are too many ids: it was not compared.
+    /// Past the limit of compared ids.
     Unknown,
 }
 
@@ -72,7 +72,7 @@ impl MadeIds {
         format!("{}-{number}", self.prefix)
     }
 
-    /// Says at the first one how the import is run again.
+    /// Prints at the first generated id how to repeat the import.
     pub(super) fn announce(&self, note: impl FnOnce(&str), dry_run: bool) {
         if self.count == 1 && !self.is_given && !dry_run {
             let (words, made) = ("lines without an id get one that begins with", &self.prefix);

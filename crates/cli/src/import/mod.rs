@@ -28,13 +28,13 @@ use duly_client::{
     wire::{BatchResult, NewMessage},
 };
 
-/// So many complaints about single lines are told; the others are counted.
+/// Faults of lines that are printed; further ones are only counted.
 const COMPLAINTS: u64 = 20;
-/// What some programs put before a text in UTF-8. It is none of it.
+/// The byte order mark that some programs write before UTF-8. It is not part of the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// What a server says in the place of the first line that is one too many.
+/// The error code of the first line past the batch limit.
 const BATCH_TOO_LARGE: &str = "batch_too_large";
-/// What it says in the place of a line that is longer than it reads. Those after it were not read either.
+/// The error code of a line that is too long. The server reads none of the lines after it.
 const LINE_TOO_LARGE: &str = "body_too_large";
 
 /// Send many messages from a file, one JSON object a line, or move them out of a Redis
@@ -62,7 +62,7 @@ pub(crate) struct Import {
     lines: Lines,
 }
 
-/// What is no file of ours.
+/// The error for a file that is no list of messages.
 #[derive(Debug, Subcommand)]
 enum Elsewhere {
     Redis(redis::Arguments),
@@ -82,7 +82,7 @@ struct Lines {
     #[arg(long, value_name = "PREFIX")]
     ids: Option<String>,
 
-    /// So many lines in one call
+    /// Lines per call
     #[arg(long, default_value_t = 1_000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
 
@@ -91,7 +91,7 @@ struct Lines {
     patience: Duration,
 }
 
-/// What an import came to.
+/// The report of an import.
 #[derive(Debug, Default, Serialize)]
 struct Counts {
     lines: u64,
@@ -113,7 +113,7 @@ struct Line {
 /// Lines on their way to the server.
 struct Batch {
     lines: Vec<Line>,
-    /// So many in one call: what was asked for, or what the server takes.
+    /// Lines per call: as asked for, or the limit of the server.
     max: usize,
 }
 
@@ -283,7 +283,7 @@ fn judge(
         }
         done += 1;
     }
-    // What came without an answer of its own is sent again, too.
+    // Lines without an answer of their own are sent again, too.
     again.extend(sent);
     again.append(lines);
     *lines = again;

@@ -21,7 +21,7 @@ pub(super) enum Next {
     GiveUp,
 }
 
-/// What is left of the patience since the last call that brought something.
+/// The patience left since the last call that made progress.
 pub(super) struct Patience {
     whole: Duration,
     /// When the first call began of those that brought nothing.

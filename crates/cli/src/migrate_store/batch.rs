@@ -12,14 +12,14 @@ use super::{
     parked::{park, unpark},
 };
 
-/// So many markers of batches are removed in one call.
+/// Batch markers removed by one call.
 const RETIRED_TOGETHER: usize = 64;
 
 /// A message whose copy is at the target.
 struct Carried {
     id: MessageId,
     due: Timestamp,
-    /// What happened to it at the source before it was read.
+    /// Its history at the source before it was read.
     past: Past,
     copy: Copy,
 }
@@ -39,7 +39,7 @@ impl Carried {
     }
 }
 
-/// What is at the target.
+/// The copy at the target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Copy {
     /// A parked copy of ours.
@@ -176,8 +176,8 @@ impl Migration<'_> {
         Ok(may_go)
     }
 
-    /// Those of which a copy was withdrawn from the target. The same call may come again, late, and withdraw another: so no other is
-    /// parked before that cannot be.
+    /// The records of which a copy was withdrawn from the target. A late repetition of that call could withdraw the next copy, so no
+    /// copy is parked before a repetition is impossible.
     async fn withdrawn(&self, records: &[Record]) -> Result<BTreeSet<MessageId>, Halt> {
         let ids: Vec<_> = records.iter().map(|record| record.message.id.clone()).collect();
         let known = self.target.get_without_bodies(&ids).await?;

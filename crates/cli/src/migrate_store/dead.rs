@@ -1,7 +1,7 @@
 //! Dead letters on their way: a marker that names them, copies at the target, a purge at the source.
 //!
-//! Nobody delivers a dead letter, so its copy is not parked. The marker says which dead letters at the target are copies: should one
-//! be replayed at the source before it is purged there, its copy is withdrawn.
+//! A dead letter is not delivered, so its copy is not parked. The marker lists the dead letters at the target that are copies. If one is
+//! replayed at the source before it is purged there, its copy is withdrawn.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
@@ -125,7 +125,7 @@ impl Migration<'_> {
         let (mut copied, mut is_new) = (Vec::new(), Vec::new());
         for (id, answer) in ids.into_iter().zip(answers) {
             match answer {
-                // Of what waited there before: its copy is withdrawn first.
+                // A pending message was copied before: that copy is withdrawn first.
                 Inserted::Duplicate { due, state: State::Pending } if unpark(due).is_some() => {}
                 Inserted::Conflict => self.dead_conflict(&id),
                 Inserted::Accepted | Inserted::Duplicate { .. } => {
@@ -169,7 +169,7 @@ impl Migration<'_> {
                     *(if is_new { &mut copied } else { &mut known }) += 1;
                     moved.push(id);
                 }
-                // What was there before is the target's own.
+                // It was at the target before: it is the target's own.
                 DeadOutcome::Withdraw => withdrawn.extend(is_new.then_some(id)),
             }
         }

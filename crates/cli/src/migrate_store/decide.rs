@@ -1,11 +1,11 @@
-//! What becomes of a copy at the target, by what the source says of its own. Pure: every row of the table is a test,
+//! Decides about a copy at the target by the state of the message at the source. Pure: every row of the table is a test,
 //! and `crates/migration-model` checks the protocol around it.
 
 use duly_core::{Record, State, Timestamp, store::Changed};
 
 use super::instants::Instants;
 
-/// What becomes of a copy that is parked at the target.
+/// The decision about a copy that is parked at the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyOutcome {
     /// The source will never deliver it: the target does, when it is due.
@@ -22,7 +22,7 @@ pub(super) enum CopyOutcome {
 }
 
 impl CopyOutcome {
-    /// What becomes of the copy now. `may_come_late` is asked before the source is: a call may come late in between.
+    /// Decides about the copy now. `may_come_late` is read before the source is, because a late call may arrive in between.
     pub(super) fn by_now(self, may_come_late: bool) -> Self {
         match self {
             Self::Dead if may_come_late => Self::Stay,
@@ -51,7 +51,7 @@ pub(super) fn after_cancel(
 ) -> CopyOutcome {
     let cancelled = record.filter(|record| record.state == State::Cancelled);
     match answer {
-        // Whoever moved it to another time after it was read was answered that it is done.
+        // A reschedule after the read was acknowledged, so it counts.
         Changed::Done { .. } => CopyOutcome::Live(cancelled.map_or(due, |record| record.message.due)),
         // A call of ours whose answer got lost may have been done since, however long ago it was sent.
         // If the source forgot it meanwhile, nobody knows whose cancel it was.
@@ -89,7 +89,7 @@ pub(super) fn are_known_to_differ(one: Option<Timestamp>, other: Option<Timestam
     one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
-/// What becomes of the copy of a dead letter at the target.
+/// The decision about the copy of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeadOutcome {
     /// The source does not have it any more: the copy is the dead letter.
@@ -149,7 +149,7 @@ mod tests {
             // Forgotten at once, or sent again under the same id.
             (DONE, None, CopyOutcome::Live(READ)),
             (DONE, Some(record(State::Pending, MOVED, None)), CopyOutcome::Live(READ)),
-            // Asked twice, because the first answer got lost.
+            // The call was repeated because its first answer was lost.
             (Changed::TooLate(State::Cancelled), Some(cancelled(MOVED)), CopyOutcome::Live(MOVED)),
             // A call that was given up came late, after one with another instant was sent.
             (

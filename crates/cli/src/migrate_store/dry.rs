@@ -1,4 +1,4 @@
-//! What a move would do.
+//! A dry run: what a move would do.
 
 use duly::LaneStatus;
 use serde::Serialize;
@@ -14,11 +14,11 @@ struct Foresight {
     from: String,
     to: String,
     dry_run: bool,
-    /// What would be moved.
+    /// Pending messages, which would be moved.
     pending: u64,
-    /// Of those: due already, so that they go out at once.
+    /// Of these, the ones that are due and would be delivered at once.
     ready: u64,
-    /// What would be moved if it comes back.
+    /// Messages in flight, which would be moved if they become pending again.
     in_flight: u64,
     /// Dead letters that would be moved as such.
     dead: u64,

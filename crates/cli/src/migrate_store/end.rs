@@ -14,7 +14,7 @@ use crate::Failure;
 pub(super) struct End {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
-    /// Where it is, fit to be shown.
+    /// Its address without credentials.
     pub(super) shown: String,
 }
 
@@ -97,8 +97,8 @@ impl End {
         self.checked(self.store.totals().await)
     }
 
-    /// Says that this process is there, ends leases that ran out, and takes in rows that others wrote: where nobody else sweeps,
-    /// nobody else does. Gives whether there is more of that to do at once.
+    /// Sweeps the store: sends a heartbeat, ends expired leases and imports rows that others wrote, because no other process may do so.
+    /// Returns whether it must be called again at once.
     pub(super) async fn sweep(&self) -> Result<bool, Halt> {
         let sweep = self.checked(self.store.sweep(self.now(), &[]).await)?;
         Ok(sweep.again_within == Some(Duration::ZERO))

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::clock;
 
-/// So many are looked up at the source at once: those that wait there come with their bodies.
+/// Messages looked up at the source by one call. Pending ones are read with their bodies.
 pub(super) const AT_ONCE: usize = 32;
 
 /// When the parked copies are checked.

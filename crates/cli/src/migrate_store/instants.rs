@@ -42,7 +42,7 @@ impl Instants {
         }
     }
 
-    /// Nothing is in doubt any more.
+    /// Forgets all instants: no call is in doubt any more.
     pub(super) fn forget(&mut self) {
         self.known.clear();
     }

@@ -18,7 +18,7 @@ use duly_server::{
     store,
 };
 
-/// What the environment's names for a configuration begin with.
+/// The prefix of environment variables of a configuration.
 const USUAL: &str = "DULY__";
 /// A move forgets nothing that is finished, in neither store: for how long it is kept is for the servers to say, and an address does not tell
 /// what theirs are set to. Besides, it tells what became of a message, should the move be cut short. These are the most that a server
@@ -26,7 +26,7 @@ const USUAL: &str = "DULY__";
 const KEPT_DAYS: u64 = 3_653;
 const KEPT_MAX: usize = 100_000_000;
 
-/// Which of the two.
+/// Whether a location is the source or the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     From,
@@ -93,7 +93,7 @@ impl Location {
         folder(self).is_some_and(|one| folder(other) == Some(one))
     }
 
-    /// There must be a store to move from: none is made.
+    /// The source store must exist: none is created.
     pub(super) async fn check_is_there(&self) -> Result<(), Failure> {
         match store::is_there(&self.config).await {
             Ok(true) => Ok(()),
@@ -144,7 +144,7 @@ impl Location {
     }
 }
 
-/// What `--from` or `--to` was understood as.
+/// How `--from` or `--to` was read.
 #[derive(Debug, PartialEq, Eq)]
 enum LocationKind {
     File(PathBuf),
@@ -175,7 +175,7 @@ impl LocationKind {
     }
 }
 
-/// What the names of the nodes of one move begin with: no other move's do.
+/// The prefix of the node names of one move. No other move has it.
 pub(super) fn own_name() -> Result<String, Failure> {
     let mut random = [0; 8];
     getrandom::fill(&mut random)

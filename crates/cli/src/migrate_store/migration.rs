@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{Failure, Output, clock, progress::Progress};
 
-/// So many bodies are read at first, while it is not known how large they are.
+/// Bodies read by the first call, while their size is unknown.
 const BODIES_FIRST: usize = 16;
 /// The shortest and the longest wait between two looks that found nothing to move.
 pub(super) const WAIT: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ pub(super) struct InDoubt {
     pub(super) unfinished: Unfinished,
 }
 
-/// What a round came to.
+/// The result of a round.
 enum Round {
     Last,
     More,

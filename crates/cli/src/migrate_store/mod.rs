@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     deliver_forgotten: bool,
 
-    /// So many messages in one call
+    /// Messages per call
     #[arg(long, default_value_t = 500, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
 

@@ -17,7 +17,7 @@ const LATER_MS: u64 = 100_000_000_000_000;
 const MARKER: &str = "duly.migrate-store";
 const MARKER_SAYS: &str = "messages are being moved into this store by `duly migrate-store`, or a run of it was cut short: run it again";
 
-/// What is due from here on is parked.
+/// A due time from here on means that a message is parked.
 pub(super) const FIRST: Timestamp = Timestamp::from_millis(LATER_MS);
 
 /// The due time of a parked copy of something due at `due`; nothing if that is itself parked.
@@ -119,7 +119,7 @@ impl Marker {
     }
 }
 
-/// What the marker of a batch of dead letters holds.
+/// The content of the marker of a batch of dead letters.
 #[derive(Debug, Serialize, Deserialize)]
 struct DeadBatch {
     says: String,

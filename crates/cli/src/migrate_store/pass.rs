@@ -9,7 +9,7 @@ use super::{end::Halt, finish::ParkedCheck, migration::Migration, parked};
 /// Bytes of bodies carried at once, about; a single message may have more.
 const BYTES: usize = 4 << 20;
 
-/// So many are listed at once, without their bodies: a store may have to look at everything for each page.
+/// Messages listed by one call, without bodies. It is large because a store may scan all messages for each page.
 pub(super) const PAGE: usize = 50_000;
 
 /// How long before it is read a batch is taken to be cancelled: longer than nodes may know the time differently, or take from
@@ -54,7 +54,7 @@ impl Migration<'_> {
                 }
             }
             match page.next {
-                // What is due earlier need not be looked at again.
+                // Messages that are due earlier were handled.
                 Some(next) => (query.due_from, query.after) = (Some(next.0), Some(next)),
                 None => return Ok(()),
             }

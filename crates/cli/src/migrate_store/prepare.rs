@@ -1,4 +1,4 @@
-//! What comes before the first batch.
+//! Preparation of a move: everything before the first batch.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -64,7 +64,7 @@ impl Migration<'_> {
             }
         }
         if !markers.is_empty() {
-            // Nothing but the markers of that move is left.
+            // Only the markers of that move are left.
             self.source.cancel(&markers).await?;
         }
         Ok(())

@@ -17,21 +17,21 @@ use tokio::task::JoinHandle;
 use super::end::{End, Halt};
 use crate::{Failure, clock};
 
-/// So long a move that says nothing is taken to be there.
+/// A move without a heartbeat counts as running for this long.
 pub(super) const LEASE: Duration = Duration::from_secs(4);
-/// How often it says so.
+/// The time between two heartbeats.
 const OFTEN: Duration = Duration::from_millis(500);
-/// What was not heard of for so long must not change anything before it has looked again.
+/// A move whose heartbeats failed for this long checks for other moves before it changes anything.
 const STALE: Duration = Duration::from_secs(2);
 /// A move that was killed is taken for gone within this.
 const OTHERS_WITHIN: Duration = Duration::from_secs(8);
-/// What the names of all such nodes begin with.
+/// The prefix of the names of all such nodes.
 pub(super) const NAME: &str = "migrate-store-";
 
-/// Says that the move is there, as long as this lives.
+/// Sends heartbeats of the move until it is dropped.
 pub(super) struct Presence {
     beats: Vec<Beat>,
-    /// What the names of this move's own two nodes begin with.
+    /// The prefix of the names of this move's two nodes.
     own: String,
     /// No other was there when it began.
     has_begun: AtomicBool,
@@ -43,11 +43,11 @@ struct Beat {
     task: JoinHandle<()>,
 }
 
-/// What the others can know.
+/// Whether other moves can see this one.
 struct LastBeat {
     /// When they last heard of it: before the call, as that may take its time.
     last: Instant,
-    /// There was a time in which they did not.
+    /// For some time they could not.
     was_silent: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a move did, and what it left.
+//! The report of a move: what it did, and what is left.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::{Failure, Output, clock};
 
-/// So many messages are named one by one; the others are counted.
+/// Messages listed by id; further ones are only counted.
 const NAMED: usize = 1_000;
-/// So many of them are told as they are found.
+/// Messages that are printed when they are found.
 const TOLD: usize = 20;
 
-/// What a migration did. Flat as JSON.
+/// The results of a migration. One flat object in JSON.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     from: String,
@@ -35,13 +35,13 @@ pub(super) struct Report {
 pub(super) struct Counts {
     /// Live at the target and removed from the source.
     pub(super) moved: u64,
-    /// Of those: parked by an earlier run that was cut short.
+    /// Of these, the ones parked by an earlier run that did not finish.
     pub(super) finished: u64,
     /// Known at the target already, so only cancelled at the source.
     pub(super) known: u64,
     /// Of the moved ones: attempted at the source before.
     pub(super) tried: u64,
-    /// Of those: may have been delivered by such an attempt.
+    /// Of these, the ones that such an attempt may have delivered.
     pub(super) maybe_delivered: u64,
     /// Copies withdrawn because the source was quicker.
     pub(super) withdrawn: u64,
@@ -64,9 +64,9 @@ pub(super) struct Kept {
     pub(super) reserved: u64,
     /// Dead letters that stay at the source, because they are no messages, cannot be read, or conflict.
     pub(super) dead_kept: u64,
-    /// Of those: known at the target with other content.
+    /// Of these, the ones that the target has with other content.
     pub(super) dead_conflicts: u64,
-    /// Of those: their ids belong to the migration itself.
+    /// Of these, the ones with ids reserved for the migration.
     pub(super) dead_reserved: u64,
     /// Parked at the target and unknown at the source.
     pub(super) forgotten: u64,
@@ -83,7 +83,7 @@ struct KeptIds {
     own_ids: BTreeSet<String>,
 }
 
-/// What is still at the source.
+/// The messages still at the source.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Remaining {
     pub(super) pending: u64,
@@ -154,7 +154,7 @@ impl Report {
         self.settlement()
     }
 
-    /// What somebody has to decide is a failure.
+    /// Messages about which a person must decide make the move fail.
     pub(super) fn settlement(&self) -> Result<(), Failure> {
         let conflicts = self.kept.conflicts + self.kept.dead_conflicts;
         let reserved = self.kept.reserved + self.kept.dead_reserved;

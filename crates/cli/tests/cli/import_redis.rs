@@ -51,8 +51,8 @@ fn members_of_sorted_sets_become_messages_and_leave_their_sets() {
     let all: BTreeMap<_, _> = pending(&server)
         .into_iter()
         .map(|message| {
-            let body = message.body.or(message.body_base64).unwrap();
-            ((message.topic, body), message.deliver_at_ms)
+            let body = message.content.body.or(message.content.body_base64).unwrap();
+            ((message.topic, body), message.times.deliver_at_ms)
         })
         .collect();
     let one = |topic: &str, body: &str| all[&(topic.to_owned(), body.to_owned())];

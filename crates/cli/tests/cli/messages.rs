@@ -47,10 +47,10 @@ fn a_body_may_be_text_json_or_bytes() {
         assert_eq!(run.code, 0, "{run:?}");
         server.json::<Message>(&["get", run.out.trim()])
     };
-    assert_eq!(sent(&["-"], b"from stdin\n").body.as_deref(), Some("from stdin\n"));
-    assert_eq!(sent(&["{ \"a\": 1 }", "--json"], b"").body.as_deref(), Some("{\"a\":1}"));
-    assert_eq!(sent(&["-"], &[0xff, 0x00]).body_base64.as_deref(), Some("/wA="));
-    assert_eq!(sent(&[], b"").body.as_deref().unwrap_or_default(), "");
+    assert_eq!(sent(&["-"], b"from stdin\n").content.body.as_deref(), Some("from stdin\n"));
+    assert_eq!(sent(&["{ \"a\": 1 }", "--json"], b"").content.body.as_deref(), Some("{\"a\":1}"));
+    assert_eq!(sent(&["-"], &[0xff, 0x00]).content.body_base64.as_deref(), Some("/wA="));
+    assert_eq!(sent(&[], b"").content.body.as_deref().unwrap_or_default(), "");
 }
 
 #[test]

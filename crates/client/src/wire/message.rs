@@ -1,4 +1,4 @@
-//! Messages, as they are sent and as they are told.
+//! Messages as they are sent, and as they are shown.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ pub enum BatchResult {
     Accepted(Accepted),
     /// It was not; its neighbours stand.
     Refused {
-        /// Why.
+        /// Why it was refused.
         error: ItemError,
     },
 }
@@ -158,7 +158,7 @@ pub struct Reschedule {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Rescheduled {
-    /// Which.
+    /// The id of the message.
     pub id: String,
     /// `pending`.
     pub state: String,
@@ -175,7 +175,7 @@ pub struct Rescheduled {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cancelled {
-    /// Which.
+    /// The id of the message.
     pub id: String,
     /// `cancelled`.
     pub state: String,
@@ -187,7 +187,8 @@ pub struct Cancelled {
     pub maybe_delivered: bool,
 }
 
-/// All that is known of a message.
+// In JSON it is one flat object: the parts are for readers of the code.
+/// A message with its state, times, attempts and body.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Message {
@@ -205,6 +206,30 @@ pub struct Message {
     pub key: Option<String>,
     /// `pending`, `in_flight`, `delivered`, `dead` or `cancelled`.
     pub state: String,
+    /// When it was accepted, is due and is tried next.
+    #[serde(flatten)]
+    pub times: MessageTimes,
+    /// 0–9.
+    pub priority: u8,
+    /// Tries that count.
+    pub attempts_counted: u32,
+    /// The latest tries, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// An earlier try has no known outcome: it may have arrived.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub maybe_delivered: bool,
+    /// How and when it ended.
+    #[serde(flatten)]
+    pub end: MessageEnd,
+    /// What the producer gave: properties, rules and body.
+    #[serde(flatten)]
+    pub content: MessageContent,
+}
+
+/// When a message was accepted, is due and is tried next.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MessageTimes {
     /// When it was accepted; by the database's clock in a store of SQL. Left out of what was stored before this was written down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_at: Option<String>,
@@ -221,15 +246,12 @@ pub struct Message {
     /// The same, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at_ms: Option<u64>,
-    /// 0–9.
-    pub priority: u8,
-    /// Tries that count.
-    pub attempts_counted: u32,
-    /// The latest tries, oldest first.
-    pub attempts: Vec<Attempt>,
-    /// An earlier try has no known outcome: it may have arrived.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub maybe_delivered: bool,
+}
+
+/// How and when a message ended; nothing while it has not.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MessageEnd {
     /// When it was delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_at: Option<String>,
@@ -248,6 +270,12 @@ pub struct Message {
     /// Why it is dead: `exhausted`, `refused`, `expired`, `invalid` or `damaged`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// What the producer of a message gave: properties, rules and body.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MessageContent {
     /// Headers of the target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
@@ -298,5 +326,25 @@ mod tests {
             let read: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!(read["json"], serde_json::json!({"b": [1, 2]}));
         }
+    }
+
+    #[test]
+    fn a_message_is_one_flat_object_in_the_order_of_its_fields() {
+        let whole = r#"{"id":"a","sink":"s","topic":"t","tag":"g","key":"k","state":"dead","accepted_at":"x","accepted_at_ms":1,"#.to_owned()
+            + r#""deliver_at":"y","deliver_at_ms":2,"retry_at":"z","retry_at_ms":3,"priority":4,"attempts_counted":5,"#
+            + r#""attempts":[{"at":"w","at_ms":6,"outcome":"unknown","detail":"d"}],"maybe_delivered":true,"delivered_at":"v","#
+            + r#""delivered_at_ms":7,"ended_at":"u","ended_at_ms":8,"receipt":"r","reason":"exhausted","properties":{"p":"q"},"#
+            + r#""max_lateness_ms":9,"retry":{"attempts":10,"min":"1s"},"content_type":"text/plain","body":"b","body_base64":"Yg=="}"#;
+        let least = r#"{"id":"a","sink":"s","topic":"t","state":"pending","deliver_at":"y","deliver_at_ms":2,"priority":4,"#
+            .to_owned()
+            + r#""attempts_counted":0,"attempts":[]}"#;
+        for text in [whole, least] {
+            let message: Message = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&message).unwrap(), text);
+        }
+        let newer = r#"{"id":"a","sink":"s","topic":"t","state":"pending","deliver_at":"y","deliver_at_ms":2,"priority":4,"attempts_counted":0,"attempts":[],"new":1}"#;
+        assert!(serde_json::from_str::<Message>(newer).is_ok(), "a field of a newer server is skipped");
+        let missing = r#"{"id":"a","sink":"s","topic":"t","state":"pending","priority":4,"attempts_counted":0,"attempts":[]}"#;
+        assert!(serde_json::from_str::<Message>(missing).unwrap_err().to_string().contains("deliver_at"));
     }
 }

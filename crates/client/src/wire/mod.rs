@@ -17,7 +17,8 @@ pub use event::{EVENTS_KEEP_ALIVE, Happened};
 #[doc(hidden)]
 pub use message::is_object;
 pub use message::{
-    Accepted, Attempt, BatchResult, Cancelled, Message, NewMessage, Reschedule, Rescheduled, Retry,
+    Accepted, Attempt, BatchResult, Cancelled, Message, MessageContent, MessageEnd, MessageTimes, NewMessage,
+    Reschedule, Rescheduled, Retry,
 };
 pub use overview::{
     Alert, AlertState, AlertValues, DeadPage, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,

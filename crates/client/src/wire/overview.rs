@@ -35,7 +35,7 @@ pub struct QueuesAnswer {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Queue {
-    /// Which.
+    /// Its topic.
     pub topic: String,
     /// Paused by an operator.
     pub paused: bool,

@@ -141,7 +141,7 @@ pub struct ReceiptResults {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReceiptResult {
-    /// Which.
+    /// The receipt.
     pub receipt: String,
     /// `done`; `lost`: its lease had ended or it was settled before; or `unknown`: the part of the store that knows cannot be asked now, send it again.
     pub outcome: String,

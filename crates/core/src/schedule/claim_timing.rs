@@ -15,13 +15,13 @@ const EMPTY_PAUSE_MAX: Duration = Duration::from_millis(512);
 pub(super) enum ClaimTime {
     /// A claim is in progress, or nothing is known to be due.
     Never,
-    /// Not before then.
+    /// Claim no earlier than this.
     At(Monotonic),
     /// Something may be due.
     Now,
 }
 
-/// What an answered claim found.
+/// The result of a claim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClaimAnswer {
     /// Messages that came, or were delivered in the store.

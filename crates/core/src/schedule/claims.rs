@@ -9,14 +9,42 @@ use crate::{Attempt, LeaseLoss, Monotonic, Outcome, Timestamp};
 #[derive(Debug)]
 pub(super) struct ClaimState {
     pub(super) terms: DeliveryTerms,
-    pub(super) lease_end: Monotonic,
+    lease_end: Monotonic,
     /// Whether it is delivered in a call of its own.
-    pub(super) alone: bool,
+    is_alone: bool,
     /// Why the outcome of an earlier call within this claim is unknown.
-    pub(super) unknown: Option<String>,
+    unknown: Option<String>,
 }
 
 impl ClaimState {
+    /// A new claim. A suspect is delivered alone.
+    pub(super) fn new(terms: DeliveryTerms, lease_end: Monotonic) -> Self {
+        Self { is_alone: terms.lost != LeaseLoss::None, terms, lease_end, unknown: None }
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Whether its lease ends by `time`.
+    pub(super) fn ends_by(&self, time: Monotonic) -> bool {
+        self.lease_end <= time
+    }
+
+    /// Its lease was renewed until `end`. A lease never gets shorter.
+    pub(super) fn extend(&mut self, end: Monotonic) {
+        self.lease_end = self.lease_end.max(end);
+    }
+
+    /// It is sent once more within this claim, in a call of its own. `unknown`: why the outcome of the last call is unknown, if
+    /// it is.
+    pub(super) fn retry_alone(&mut self, unknown: Option<String>) {
+        self.is_alone = true;
+        if unknown.is_some() {
+            self.unknown = unknown;
+        }
+    }
+
     /// The attempt to record when a later call within the same claim has no outcome of its own: an earlier call was
     /// made, and its outcome is unknown.
     pub(super) fn unknown_at(&self, at: Timestamp) -> Option<Attempt> {
@@ -29,7 +57,7 @@ impl ClaimState {
 
     /// Whether an earlier call within the same claim sent it.
     pub(super) fn was_sent(&self) -> bool {
-        self.alone && !self.is_suspect()
+        self.is_alone && !self.is_suspect()
     }
 }
 
@@ -39,9 +67,9 @@ pub(super) struct Claims {
     by_serial: HashMap<u64, ClaimState>,
     budget: Budget,
     /// Claims that wait for a call, in order. Removed ones are skipped.
-    pub(super) waiting: VecDeque<Job>,
+    waiting: VecDeque<Job>,
     /// A timer for the next renewal of leases is set.
-    pub(super) is_renewal_armed: bool,
+    is_renewal_armed: bool,
 }
 
 impl Claims {
@@ -81,7 +109,7 @@ impl Claims {
 
     /// The claims whose lease ends by `time`, sorted, because a simulation must be repeatable.
     pub(super) fn ending_by(&self, lane: LaneKey, time: Monotonic) -> Vec<Job> {
-        let ending = self.by_serial.iter().filter(|(_, claim)| claim.lease_end <= time);
+        let ending = self.by_serial.iter().filter(|(_, claim)| claim.ends_by(time));
         let mut jobs: Vec<_> = ending.map(|(&serial, _)| Job { lane, serial }).collect();
         jobs.sort_unstable();
         jobs
@@ -90,5 +118,44 @@ impl Claims {
     /// About how many more messages fit into the memory budget.
     pub(super) fn room(&self) -> usize {
         self.budget.room()
+    }
+
+    /// How many claims wait for a call; removed ones count until they are met.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Lets a claim wait for a call, behind the others.
+    pub(super) fn wait(&mut self, job: Job) {
+        self.waiting.push_back(job);
+    }
+
+    /// Lets a claim wait for a call, before the others.
+    pub(super) fn wait_first(&mut self, job: Job) {
+        self.waiting.push_front(job);
+    }
+
+    pub(super) fn first_waiting(&self) -> Option<Job> {
+        self.waiting.front().copied()
+    }
+
+    pub(super) fn pop_waiting(&mut self) {
+        self.waiting.pop_front();
+    }
+
+    pub(super) fn take_waiting(&mut self) -> VecDeque<Job> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Whether a timer for the next renewal must be set now: there are claims, and none is set.
+    pub(super) fn arm_renewal(&mut self) -> bool {
+        let is_due = !self.is_renewal_armed && !self.is_empty();
+        self.is_renewal_armed |= is_due;
+        is_due
+    }
+
+    /// The timer fired: it must be armed again.
+    pub(super) fn disarm_renewal(&mut self) {
+        self.is_renewal_armed = false;
     }
 }

@@ -47,7 +47,7 @@ impl Lane {
     }
 
     fn has_waiting(&self) -> bool {
-        !self.claims.waiting.is_empty() || self.destinations.parked() > 0
+        self.claims.waiting() > 0 || self.destinations.parked() > 0
     }
 
     /// Takes the messages of the next call; each is triaged at the last moment. Empty if none can be sent now.
@@ -62,22 +62,22 @@ impl Lane {
             }
             // Parked messages first.
             if let Some(job) = self.destinations.unpark(free, step.mono()) {
-                self.claims.waiting.push_front(job);
+                self.claims.wait_first(job);
             }
-            let Some(&job) = self.claims.waiting.front() else { break };
+            let Some(job) = self.claims.first_waiting() else { break };
             let Some(claim) = self.claims.get(job) else {
-                self.claims.waiting.pop_front();
+                self.claims.pop_waiting();
                 continue;
             };
-            if claim.alone && !call.is_empty() {
+            if claim.is_alone() && !call.is_empty() {
                 break;
             }
             let DeliveryTerms { message, destination, .. } = claim.terms;
-            let (alone, is_suspect) = (claim.alone, claim.is_suspect());
+            let (alone, is_suspect) = (claim.is_alone(), claim.is_suspect());
             let decision = triage(step.now.wall(), &claim.terms, &self.settings.retry);
-            let lease_ends = claim.lease_end <= lease_end_min;
+            let lease_ends = claim.ends_by(lease_end_min);
             let attempt = claim.unknown_at(step.now.wall());
-            self.claims.waiting.pop_front();
+            self.claims.pop_waiting();
             match decision {
                 Triage::Dead(reason) => {
                     step.shared.settle_queue.push(job, Settlement::Dead { reason, attempt });
@@ -132,7 +132,7 @@ impl Lane {
 
     /// Defers messages that were parked for too long: their destination is too slow.
     pub(super) fn defer_overdue(&mut self, step: &mut Step<'_>) {
-        self.destinations.is_timer_armed = false;
+        self.destinations.disarm();
         for (destination, job) in self.destinations.overdue(step.mono()) {
             let at = self.destinations.defer_to(destination, None, step.now);
             self.defer(job, at, Outcome::Throttled, DESTINATION_BUSY.to_owned(), step);
@@ -141,11 +141,7 @@ impl Lane {
     }
 
     fn arm_parked(&mut self, step: &mut Step<'_>) {
-        if self.destinations.is_timer_armed {
-            return;
-        }
-        if let Some(at) = self.destinations.parked_until() {
-            self.destinations.is_timer_armed = true;
+        if let Some(at) = self.destinations.arm() {
             step.shared.wheel.set(at, Timer::Parked(self.key));
         }
     }
@@ -277,11 +273,12 @@ impl Lane {
     fn retry_one_by_one(&mut self, ends: Vec<(SentMessage, AttemptResult)>) {
         for (SentMessage { job, .. }, end) in ends.into_iter().rev() {
             let Some(claim) = self.claims.get_mut(job) else { continue };
-            claim.alone = true;
-            if let AttemptResult::Failed { outcome: Outcome::Unknown, detail, .. } = end {
-                claim.unknown = Some(detail);
-            }
-            self.claims.waiting.push_front(job);
+            let unknown = match end {
+                AttemptResult::Failed { outcome: Outcome::Unknown, detail, .. } => Some(detail),
+                _ => None,
+            };
+            claim.retry_alone(unknown);
+            self.claims.wait_first(job);
         }
     }
 
@@ -305,8 +302,8 @@ impl Lane {
                 AttemptResult::Failed { outcome, detail, scope: ErrorScope::Destination, .. }
                     if !matches!(outcome, Outcome::Refused) =>
                 {
-                    let is_told = self.destinations.is_evidence(key, is_trial);
-                    is_told.then(|| (*outcome, detail.clone()))
+                    let is_evidence = self.destinations.is_evidence(key, is_trial);
+                    is_evidence.then(|| (*outcome, detail.clone()))
                 }
                 // A failure of the connection says nothing about the destination.
                 AttemptResult::Failed { outcome, .. }

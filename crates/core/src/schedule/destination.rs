@@ -116,7 +116,7 @@ pub(super) struct Destinations {
     open: usize,
     uses: u64,
     /// Whether a timer for the oldest parked message is set.
-    pub(super) is_timer_armed: bool,
+    is_armed: bool,
 }
 
 impl Destinations {
@@ -237,9 +237,21 @@ impl Destinations {
     }
 
     /// When the oldest parked message must be deferred.
-    pub(super) fn parked_until(&self) -> Option<Monotonic> {
+    fn parked_until(&self) -> Option<Monotonic> {
         let first = |key: &u64| self.table.get(key)?.parked.front().map(|(since, _)| *since);
         Some(self.turns.iter().filter_map(first).min()?.saturating_add(PARKED_TIME_MAX))
+    }
+
+    /// The time to set a timer for, unless one is set or nothing is parked.
+    pub(super) fn arm(&mut self) -> Option<Monotonic> {
+        let at = self.parked_until().filter(|_| !self.is_armed)?;
+        self.is_armed = true;
+        Some(at)
+    }
+
+    /// The timer fired: it must be armed again.
+    pub(super) fn disarm(&mut self) {
+        self.is_armed = false;
     }
 
     /// Removes messages that were parked for too long, with their destinations.

@@ -10,6 +10,7 @@ use super::{
     claim_timing::{ClaimAnswer, ClaimTime, ClaimTiming},
     claims::{ClaimState, Claims},
     destination::Destinations,
+    gate::Gate,
     rate::Bucket,
     settle_queue::SettleQueue,
     suspect::Suspect,
@@ -89,28 +90,6 @@ impl Step<'_> {
     }
 }
 
-/// Whether a lane may claim and deliver, by pause, stop and suspects.
-#[derive(Debug, Default)]
-pub(super) struct Gate {
-    /// An operator paused the lane.
-    pub(super) is_paused: bool,
-    /// The lane stops once it holds no claims.
-    pub(super) is_stopping: bool,
-    /// A suspect of this lane waits for one of another lane.
-    pub(super) is_blocked: bool,
-}
-
-impl Gate {
-    /// Whether claims that wait for a call are released.
-    fn releases(&self) -> bool {
-        self.is_paused || self.is_stopping
-    }
-
-    fn may_claim(&self) -> bool {
-        !self.releases() && !self.is_blocked
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) key: LaneKey,
@@ -133,7 +112,7 @@ impl Lane {
             key,
             rate: settings.rate.map(|rate| Bucket::new(rate, now.mono())),
             settings,
-            gate: Gate { is_paused, ..Gate::default() },
+            gate: Gate::new(is_paused),
             timing: ClaimTiming::new(now.wall()),
             claims: Claims::default(),
             calls: Calls::default(),
@@ -159,11 +138,16 @@ impl Lane {
     }
 
     pub(super) fn set_paused(&mut self, is_paused: bool, now: Timestamp) {
-        self.gate.is_paused = is_paused;
+        self.gate.set_paused(is_paused);
         if !is_paused {
             // Messages may have become due meanwhile: claim once.
             self.timing.hint(now);
         }
+    }
+
+    /// Something may be due at `due`. Returns whether that is earlier than what was known.
+    pub(super) fn hint(&mut self, due: Timestamp) -> bool {
+        self.timing.hint(due)
     }
 
     /// Whether it may have messages to deliver by `time`. False for a lane that may not deliver.
@@ -216,7 +200,7 @@ impl Lane {
     /// How many more claims it may hold.
     fn room(&self) -> usize {
         let room = self.settings.in_flight.saturating_sub(self.claims.len());
-        let waiting = self.claims.waiting.len() + self.destinations.parked();
+        let waiting = self.claims.waiting() + self.destinations.parked();
         let room = room.min(self.settings.buffered.saturating_sub(waiting));
         let room = room.min(self.claims.room());
         match self.breaker.allows() {
@@ -230,7 +214,7 @@ impl Lane {
                 // While calls are busy, a claim waits until it can take enough messages.
                 let claim_min = (self.settings.in_flight.min(self.settings.buffered) / 4).max(1);
                 let slots = self.settings.concurrency.saturating_mul(self.settings.batch);
-                let is_idle = self.claims.waiting.is_empty() && self.calls.messages() < slots;
+                let is_idle = self.claims.waiting() == 0 && self.calls.messages() < slots;
                 if is_idle || room >= claim_min { room } else { 0 }
             }
         }
@@ -242,7 +226,7 @@ impl Lane {
         }
     }
 
-    /// A claim was answered. `asked` is when it began: leases count from there.
+    /// The store answered a claim that began at `requested_at`: leases count from there.
     pub(super) fn claimed(
         &mut self,
         taken: Vec<ClaimedJob>,
@@ -262,10 +246,11 @@ impl Lane {
         let lease_end = requested_at.saturating_add(self.settings.lease);
         for ClaimedJob { job, terms } in taken {
             self.destinations.claimed(terms.destination, step.mono());
-            let alone = terms.lost != LeaseLoss::None;
-            self.claims.insert(job, ClaimState { terms, lease_end, alone, unknown: None });
-            if !alone || self.admit_suspect(job, step) {
-                self.claims.waiting.push_back(job);
+            let claim = ClaimState::new(terms, lease_end);
+            let is_suspect = claim.is_suspect();
+            self.claims.insert(job, claim);
+            if !is_suspect || self.admit_suspect(job, step) {
+                self.claims.wait(job);
             }
         }
         self.arm_renewal(step);
@@ -288,7 +273,7 @@ impl Lane {
     }
 
     fn release_waiting(&mut self, step: &mut Step<'_>) {
-        for job in std::mem::take(&mut self.claims.waiting) {
+        for job in self.claims.take_waiting() {
             self.release(job, step);
         }
         for (_, job) in self.destinations.take_all() {
@@ -314,6 +299,6 @@ impl Lane {
     /// Whether a stopping lane holds no claims.
     pub(super) fn is_stopped(&self) -> bool {
         let is_empty = self.claims.is_empty() && self.calls.is_empty() && !self.timing.is_in_progress();
-        self.gate.is_stopping && is_empty
+        self.gate.is_stopping() && is_empty
     }
 }

@@ -11,8 +11,7 @@ const CHECKS_PER_LEASE: u32 = 4;
 
 impl Lane {
     pub(super) fn arm_renewal(&mut self, step: &mut Step<'_>) {
-        if !self.claims.is_renewal_armed && !self.claims.is_empty() {
-            self.claims.is_renewal_armed = true;
+        if self.claims.arm_renewal() {
             let at = step.mono().saturating_add(self.settings.lease / CHECKS_PER_LEASE);
             step.shared.wheel.set(at, Timer::Renew(self.key));
         }
@@ -20,7 +19,7 @@ impl Lane {
 
     /// Renews leases that are not fresh, and drops claims whose lease has ended.
     pub(super) fn renew(&mut self, step: &mut Step<'_>) {
-        self.claims.is_renewal_armed = false;
+        self.claims.disarm_renewal();
         let now = step.mono();
         let fresh = now.saturating_add(self.settings.lease - self.settings.lease / CHECKS_PER_LEASE);
         let lost = self.claims.ending_by(self.key, now);
@@ -42,7 +41,7 @@ impl Lane {
         }
         // They end before the next renewal.
         let soon = step.mono().saturating_add(self.settings.lease / CHECKS_PER_LEASE);
-        let ending = |job: &Job| self.claims.get(*job).is_some_and(|claim| claim.lease_end <= soon);
+        let ending = |job: &Job| self.claims.get(*job).is_some_and(|claim| claim.ends_by(soon));
         let serials = self.calls.with(ending);
         let end = AttemptResult::failed(
             Outcome::Unknown,
@@ -64,7 +63,7 @@ impl Lane {
         let end = requested_at.saturating_add(self.settings.lease);
         for job in jobs {
             if let Some(claim) = self.claims.get_mut(*job) {
-                claim.lease_end = claim.lease_end.max(end);
+                claim.extend(end);
             }
         }
         // A claim that is settled at the same time may be answered "lost" here.

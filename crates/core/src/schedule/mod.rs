@@ -17,6 +17,7 @@ mod claims;
 mod deliver;
 mod destination;
 mod event;
+mod gate;
 mod lane;
 mod lease;
 mod random;

@@ -90,7 +90,7 @@ impl Scheduler {
         self.fire(&mut step);
         self.advance_touched(&mut step);
         if self.sweeper.begin(now.mono()) {
-            let lanes = self.lanes.iter().filter(|(_, lane)| !lane.gate.is_stopping).map(|(key, _)| *key);
+            let lanes = self.lanes.iter().filter(|(_, lane)| !lane.gate.is_stopping()).map(|(key, _)| *key);
             step.actions.push(Action::Sweep { lanes: lanes.collect() });
         }
         self.flush(&mut step);
@@ -131,7 +131,7 @@ impl Scheduler {
                     self.with(lane, |lane| lane.stop(grace_end, step));
                 }
             }
-            Event::Hint { lane, due } => self.with(lane, |lane| _ = lane.timing.hint(due)),
+            Event::Hint { lane, due } => self.with(lane, |lane| _ = lane.hint(due)),
             Event::Claimed { lane, taken, delivered_in_store, next, requested_at } => {
                 self.with(lane, |lane| lane.claimed(taken, delivered_in_store, next, requested_at, step));
             }
@@ -186,16 +186,16 @@ impl Scheduler {
     fn follow_pauses(&mut self, paused: Option<Vec<LaneKey>>, now: Timestamp) {
         let Some(paused) = paused else { return };
         let differs =
-            |(key, lane): (&LaneKey, &Lane)| (lane.gate.is_paused != paused.contains(key)).then_some(*key);
+            |(key, lane): (&LaneKey, &Lane)| (lane.gate.is_paused() != paused.contains(key)).then_some(*key);
         for key in self.lanes.iter().filter_map(differs).collect::<Vec<_>>() {
-            self.with(key, |lane| lane.set_paused(!lane.gate.is_paused, now));
+            self.with(key, |lane| lane.set_paused(!lane.gate.is_paused(), now));
         }
     }
 
     fn swept(&mut self, next: Vec<(LaneKey, Timestamp)>, mut found: SweepFindings, step: &mut Step<'_>) {
         let now = step.now.wall();
         for (key, due) in next {
-            self.with(key, |lane| found.has_new_work |= lane.timing.hint(due) && due <= now);
+            self.with(key, |lane| found.has_new_work |= lane.hint(due) && due <= now);
         }
         let near = now.saturating_add(self.sweeper.idle_max());
         found.has_work_soon = self.lanes.values().any(|lane| lane.is_due_by(near));
@@ -228,7 +228,7 @@ impl Scheduler {
     /// Advances every changed lane. Lanes have limits of their own, so that none uses up another's share.
     fn advance_touched(&mut self, step: &mut Step<'_>) {
         for key in std::mem::take(&mut step.shared.unblocked) {
-            self.with(key, |lane| lane.gate.is_blocked = false);
+            self.with(key, |lane| lane.gate.unblock());
         }
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();

@@ -85,8 +85,8 @@ impl Scheduler {
             match settlement {
                 // The sweep finds lost ones.
                 _ if lost.contains(job) => {}
-                Settlement::Retry { at, .. } | Settlement::Defer { at } => _ = lane.timing.hint(*at),
-                Settlement::Release => _ = lane.timing.hint(step.now.wall()),
+                Settlement::Retry { at, .. } | Settlement::Defer { at } => _ = lane.hint(*at),
+                Settlement::Release => _ = lane.hint(step.now.wall()),
                 Settlement::Delivered { .. } | Settlement::Dead { .. } => {}
             }
             self.touch(job.lane);

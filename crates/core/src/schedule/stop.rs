@@ -9,13 +9,13 @@ use crate::{Monotonic, Outcome};
 impl Lane {
     /// Stops claiming. Running calls have until `grace_end`.
     pub(super) fn stop(&mut self, grace_end: Monotonic, step: &mut Step<'_>) {
-        self.gate.is_stopping = true;
+        self.gate.stop();
         step.shared.wheel.set(grace_end, Timer::Grace(self.key));
     }
 
     /// The grace period is over: running calls are cancelled.
     pub(super) fn abort_running(&mut self, step: &mut Step<'_>) {
-        if !self.gate.is_stopping {
+        if !self.gate.is_stopping() {
             return;
         }
         for serial in self.calls.with(|_| true) {

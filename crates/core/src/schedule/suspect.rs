@@ -49,7 +49,7 @@ impl Lane {
         }
         let is_admitted = step.shared.suspect.admit(job);
         if !is_admitted {
-            self.gate.is_blocked = true;
+            self.gate.block();
             self.release(job, step);
         }
         is_admitted

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{LaneSettings, LaneWorker, settlement::policy};
 use crate::{DeadReason, LeaseLoss, Outcome, RetryOverride, RetryPolicy, Timestamp, store::LeasedMessage};
 
-/// What decides about the delivery of a claimed message.
+/// The facts that decide whether and how a claimed message is delivered.
 #[derive(Debug, Clone)]
 pub struct DeliveryTerms {
     /// When it is due.

@@ -27,7 +27,7 @@ use crate::{
 /// Inputs handled before hints are checked again.
 const INPUTS_AT_ONCE: usize = 256;
 
-/// What the driver shares with `Duly`.
+/// State shared by the driver and `Duly`.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,

@@ -20,7 +20,7 @@ pub(super) struct InStoreClaim {
     clock: Arc<dyn Clock>,
 }
 
-/// What is left after the in-store delivery.
+/// The rest of a claim after the in-store delivery.
 pub(super) enum AfterDelivery {
     /// This claim.
     Claim(Claim),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duly_core::{
-    Clock, Delivery, Lane, Monotonic, Sink, SinkError, SinkErrorKind,
+    Clock, Delivery, Lane, Monotonic, Sink, SinkError,
     schedule::{Action, AttemptResult, DeliveryKey, Job, LaneKey},
     store::{Claim, Claimed, Holder, Settle, Settlement, StoreError, StoreErrorKind},
 };
@@ -209,7 +209,7 @@ impl Driver {
         let Some(Worker::Sink(sink, _)) = self.lanes.get(&lane).map(|served| served.worker.clone()) else {
             return;
         };
-        let panicked = SinkError::new(SinkErrorKind::Unreachable, "the sink panicked while probing");
+        let panicked = SinkError::unreachable("the sink panicked while probing");
         let reply = self.reply(Completion::Probed { lane, result: Err(panicked) });
         tokio::spawn(async move {
             let result = sink.probe().await;

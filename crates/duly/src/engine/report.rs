@@ -46,13 +46,13 @@ impl Driver {
             }
         }
         for (lane, delivered) in delivered {
-            self.tell_sink(lane, delivered);
+            self.notify_sink(lane, delivered);
         }
         lost
     }
 
     /// Tells the sink that these messages are not retried.
-    fn tell_sink(&self, lane: LaneKey, delivered: Vec<Delivery>) {
+    fn notify_sink(&self, lane: LaneKey, delivered: Vec<Delivery>) {
         if let Some(Worker::Sink(sink, _)) = self.lanes.get(&lane).map(|served| served.worker.clone()) {
             tokio::spawn(async move { sink.settled(&delivered).await });
         }

@@ -1,4 +1,4 @@
-//! What takes the messages of a lane: a sink or a handler.
+//! The worker of a lane: a sink or a handler.
 
 use std::{any::Any, borrow::Cow, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll};
 
@@ -9,7 +9,7 @@ use crate::Task;
 
 pub(crate) type Handle = dyn Fn(Task) -> Pin<Box<dyn Future<Output = AttemptResult> + Send>> + Send + Sync;
 
-/// What takes the messages of a lane: a sink or a handler.
+/// The worker of a lane: a sink or a handler.
 #[derive(Clone)]
 pub(crate) enum Worker {
     /// A sink, and the in-store delivery to it.

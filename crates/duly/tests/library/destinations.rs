@@ -170,25 +170,27 @@ async fn the_state_of_destinations_is_told() {
     let mut events = bench.duly.events();
     bench.send(Message::to("orders/bad")).await;
     bench.pass(seconds(2)).await;
-    let (_, look) = bench.duly.served().await.unwrap().remove(0);
-    assert_eq!(look.destinations_open, 1);
+    let (_, snapshot) = bench.duly.served().await.unwrap().remove(0);
+    assert_eq!(snapshot.destinations_open, 1);
     target.mend();
     bench.pass(seconds(60)).await;
-    let (_, look) = bench.duly.served().await.unwrap().remove(0);
-    assert_eq!(look.destinations_open, 0);
+    let (_, snapshot) = bench.duly.served().await.unwrap().remove(0);
+    assert_eq!(snapshot.destinations_open, 0);
     bench.duly.shutdown().await.unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Some(event) = events.next().await {
         match event {
             Event::DestinationUnreachable { destination, .. } => {
-                told.push(format!("unreachable {destination}"))
+                reported.push(format!("unreachable {destination}"))
             }
-            Event::DestinationRecovered { destination, .. } => told.push(format!("recovered {destination}")),
+            Event::DestinationRecovered { destination, .. } => {
+                reported.push(format!("recovered {destination}"))
+            }
             _ => {}
         }
-        if told.len() == 2 {
+        if reported.len() == 2 {
             break;
         }
     }
-    assert_eq!(told, ["unreachable bad", "recovered bad"]);
+    assert_eq!(reported, ["unreachable bad", "recovered bad"]);
 }

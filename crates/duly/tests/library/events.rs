@@ -13,12 +13,12 @@ async fn a_message_is_told_of_from_its_acceptance_to_its_delivery() {
     let cancelled = bench.send(Message::to("order").after(seconds(5))).await;
     bench.duly.cancel(&cancelled).await.unwrap();
     bench.pass(seconds(10)).await;
-    assert!(matches!(events.next().await, Some(Event::Accepted { id: told, .. }) if told == id));
+    assert!(matches!(events.next().await, Some(Event::Accepted { id: reported, .. }) if reported == id));
     assert!(matches!(events.next().await, Some(Event::Accepted { .. })));
     assert_eq!(events.next().await, Some(Event::Cancelled { id: cancelled }));
     match events.next().await {
-        Some(Event::Delivered { id: told, attempt: 1, lateness, .. }) => {
-            assert_eq!((told, lateness), (id, seconds(0)));
+        Some(Event::Delivered { id: reported, attempt: 1, lateness, .. }) => {
+            assert_eq!((reported, lateness), (id, seconds(0)));
         }
         other => panic!("{other:?}"),
     }

@@ -17,9 +17,9 @@ use crate::bench::Bench;
 
 /// What handlers saw: id, attempt and the time.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<(String, u32, Timestamp)>>>);
+struct Recorded(Arc<Mutex<Vec<(String, u32, Timestamp)>>>);
 
-impl Seen {
+impl Recorded {
     fn note(&self, task: &Task, clock: &dyn Clock) {
         let entry = (task.id().to_owned(), task.attempt(), clock.now().wall());
         self.0.lock().unwrap().push(entry);
@@ -35,11 +35,15 @@ impl Seen {
 }
 
 /// Handles `queue` with one answer for all.
-async fn answering<A>(bench: &Bench, queue: &str, answer: impl Fn(&Task) -> A + Send + Sync + 'static) -> Seen
+async fn answering<A>(
+    bench: &Bench,
+    queue: &str,
+    answer: impl Fn(&Task) -> A + Send + Sync + 'static,
+) -> Recorded
 where
     A: duly::HandlerResult + Send + 'static,
 {
-    let seen = Seen::default();
+    let seen = Recorded::default();
     let (noted, clock) = (seen.clone(), bench.clock.clone());
     let handler = move |task: Task| {
         noted.note(&task, &clock);
@@ -207,8 +211,8 @@ async fn a_lease_is_renewed_while_the_handler_runs_and_a_hanging_one_is_ended() 
 #[tokio::test]
 async fn a_handler_that_lost_its_lease_is_told_and_its_result_ignored() {
     let bench = Bench::start().await;
-    let (told, finish) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Notify::new()));
-    let (counted, finished) = (told.clone(), finish.clone());
+    let (reported, finish) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Notify::new()));
+    let (counted, finished) = (reported.clone(), finish.clone());
     let handler = move |task: Task| {
         let (counted, finished) = (counted.clone(), finished.clone());
         async move {
@@ -227,7 +231,7 @@ async fn a_handler_that_lost_its_lease_is_told_and_its_result_ignored() {
     bench.store.sweep(bench.clock.now(), &[]).await.unwrap();
     bench.calm().await;
     bench.pass(seconds(3)).await;
-    assert!(told.load(Ordering::SeqCst) >= 1);
+    assert!(reported.load(Ordering::SeqCst) >= 1);
     finish.notify_waiters();
     bench.calm().await;
     assert_ne!(bench.record(&id).await.state, State::Delivered);

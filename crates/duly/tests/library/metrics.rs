@@ -142,8 +142,8 @@ async fn what_operators_do_is_told() {
     assert_eq!(events.next().await, Some(Event::Resumed { lane: lane.clone() }));
     let due = bench.duly.now();
     bench.duly.fire(&id).await.unwrap();
-    let told = events.next().await;
-    assert_eq!(told, Some(Event::Rescheduled { id: id.clone(), lane: lane.clone(), due }));
+    let reported = events.next().await;
+    assert_eq!(reported, Some(Event::Rescheduled { id: id.clone(), lane: lane.clone(), due }));
     bench.pass(seconds(1)).await;
     assert!(matches!(events.next().await, Some(Event::Dead { .. })));
     target.set(Mood::Hangs);

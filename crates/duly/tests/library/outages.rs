@@ -132,9 +132,9 @@ async fn a_target_that_is_away_shows_at_a_glance_and_an_operator_may_try_it_now(
         Bench::with_target(Mood::Bad(SinkErrorKind::Misconfigured), SinkOptions::default()).await;
     bench.send(Message::to("orders/x")).await;
     bench.pass(minutes(10)).await;
-    let (lane, look) = bench.duly.served().await.unwrap().remove(0);
-    assert_eq!((lane.to_string().as_str(), look.target), ("orders", duly::BreakerState::Open));
-    assert_eq!(look.last_error.as_deref(), Some("as told"));
+    let (lane, snapshot) = bench.duly.served().await.unwrap().remove(0);
+    assert_eq!((lane.to_string().as_str(), snapshot.target), ("orders", duly::BreakerState::Open));
+    assert_eq!(snapshot.last_error.as_deref(), Some("as told"));
     target.set(Mood::Good);
     bench.duly.probe("orders").unwrap();
     bench.calm().await;

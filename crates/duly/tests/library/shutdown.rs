@@ -162,12 +162,12 @@ async fn a_shutdown_that_was_given_up_goes_on_and_the_next_call_joins_it() {
 #[tokio::test]
 async fn a_shutdown_in_a_handler_does_not_wait_for_itself() {
     let bench = Bench::start().await;
-    let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+    let (reported, mut telling) = tokio::sync::mpsc::unbounded_channel();
     let duly = bench.duly.clone();
     let handler = move |_| {
-        let (duly, told) = (duly.clone(), told.clone());
+        let (duly, reported) = (duly.clone(), reported.clone());
         async move {
-            let _ = told.send((duly.stop_handling("other").await, duly.shutdown().await));
+            let _ = reported.send((duly.stop_handling("other").await, duly.shutdown().await));
         }
     };
     bench.duly.handle("other", |_| async {}).start().await.unwrap();
@@ -181,9 +181,9 @@ async fn a_shutdown_in_a_handler_does_not_wait_for_itself() {
 #[tokio::test]
 async fn a_stuck_handler_does_not_hold_up_a_shutdown_on_a_clock_that_nobody_moves() {
     let bench = Bench::start().await;
-    let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+    let (reported, mut telling) = tokio::sync::mpsc::unbounded_channel();
     let handler = move |_| {
-        let _ = told.send(());
+        let _ = reported.send(());
         pending::<()>()
     };
     bench.duly.handle("order", handler).start().await.unwrap();

@@ -103,11 +103,11 @@ async fn handlers_share_a_state_and_are_given_what_was_sent() {
     let bench = Bench::start().await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let with = bench.duly.with_state(seen.clone());
-    type Seen = Arc<Mutex<Vec<(String, u64)>>>;
-    let typed = |seen: Seen, order: u64, task: Task| async move {
+    type Recorded = Arc<Mutex<Vec<(String, u64)>>>;
+    let typed = |seen: Recorded, order: u64, task: Task| async move {
         seen.lock().unwrap().push((task.queue().to_string(), order));
     };
-    let plain = |seen: Seen, task: Task| async move {
+    let plain = |seen: Recorded, task: Task| async move {
         seen.lock().unwrap().push((task.queue().to_string(), 0));
         Verdict::Done
     };

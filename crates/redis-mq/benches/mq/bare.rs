@@ -57,9 +57,9 @@ impl Bare {
             let mut read = redis::cmd("XREADGROUP");
             read.arg("GROUP").arg("group").arg("me").arg("COUNT").arg(arguments.batch);
             read.arg("BLOCK").arg(1_000).arg("STREAMS").arg("many").arg(">");
-            let told: Vec<(String, Entries)> = read.query_async(&mut link).await.unwrap();
+            let reported: Vec<(String, Entries)> = read.query_async(&mut link).await.unwrap();
             let ids: Vec<&str> =
-                told.iter().flat_map(|(_, entries)| entries.iter().map(|(id, _)| id.as_str())).collect();
+                reported.iter().flat_map(|(_, entries)| entries.iter().map(|(id, _)| id.as_str())).collect();
             let _: usize =
                 redis::cmd("XACK").arg("many").arg("group").arg(&ids).query_async(&mut link).await.unwrap();
             left -= ids.len();

@@ -56,10 +56,10 @@ impl Ours {
     /// Until the last is acknowledged.
     pub(crate) async fn consume(&self, arguments: &Arguments) {
         let (count, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let (counted, told, many) = (count.clone(), all.clone(), arguments.many);
+        let (counted, reported, many) = (count.clone(), all.clone(), arguments.many);
         let handler = Handler::batch(move |orders: Vec<Entry<Order>>| {
             if counted.fetch_add(orders.len(), Ordering::Relaxed) + orders.len() == many {
-                told.notify_one();
+                reported.notify_one();
             }
             std::future::ready(Ok::<(), String>(()))
         });

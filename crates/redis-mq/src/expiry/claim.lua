@@ -23,7 +23,7 @@ local function claim(key, is_counted)
   if not is_counted then
     if most > 0 and tonumber(tries) >= most then
       local reason = 'nothing was heard of whoever handled it, at the last of its ' .. tries .. ' tries'
-      bury(key, tries, due, reason, ARGV[5], ARGV[6])
+      add_dead(key, tries, due, reason, ARGV[5], ARGV[6])
       answer[2] = answer[2] + 1
       return
     end

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Decides which of those who hear that a key has expired acts on it: whoever is the first to tell of this occurrence.
+-- Decides which subscriber acts on the expiry of a key: the first one that reports this occurrence.
 --
--- An event has no number, so occurrences are counted: within one subscription every event is another occurrence, and a subscription hears
--- those of one key in their order. The n-th that it hears is the n-th there was, after those that were before its time.
+-- An event has no number, so occurrences are counted. Within one subscription every event is another occurrence, and events of one key
+-- arrive in order. The n-th event of a subscription is the n-th occurrence after the subscription began.
 --
 -- KEYS[1]  the record of this key: n, the occurrences acted on; t, the last token; c<n>, when; s<subscription>, how many of them it has heard,
 --          the number of the event, and what it was answered
@@ -14,38 +14,38 @@
 -- result   a token to act with, greater than the last; 0 if another acts
 local record, own = KEYS[1], 's' .. ARGV[1]
 local n = tonumber(redis.call('HGET', record, 'n') or '0')
-local heard
+local position
 local before = redis.call('HGET', record, own)
 if before then
   local count, number, answer = string.match(before, '^(%d+) (%d+) (%d+)$')
   if number == ARGV[3] then return tonumber(answer) end
-  heard = tonumber(count)
+  position = tonumber(count)
 else
-  -- Those before its time it never hears.
-  heard = n
-  while heard > 0 do
-    local at = redis.call('HGET', record, 'c' .. heard)
+  -- A subscription never receives occurrences from before it began.
+  position = n
+  while position > 0 do
+    local at = redis.call('HGET', record, 'c' .. position)
     if not at or tonumber(at) < tonumber(ARGV[2]) then break end
-    heard = heard - 1
+    position = position - 1
   end
 end
-heard = heard + 1
+position = position + 1
 local token = 0
-if heard > n then
+if position > n then
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
   token = math.max(now, tonumber(redis.call('HGET', record, 't') or '0') + 1)
-  redis.call('HSET', record, 'n', heard, 'c' .. heard, string.format('%.0f', now), 't', string.format('%.0f', token))
-  redis.call('HDEL', record, 'c' .. (heard - tonumber(ARGV[5])))
+  redis.call('HSET', record, 'n', position, 'c' .. position, string.format('%.0f', now), 't', string.format('%.0f', token))
+  redis.call('HDEL', record, 'c' .. (position - tonumber(ARGV[5])))
   -- A key that expires every few seconds for ever: those that are so far behind have long ended.
   if redis.call('HLEN', record) > 4 * tonumber(ARGV[5]) then
     local all = redis.call('HGETALL', record)
     for i = 1, #all, 2 do
       local count = all[i]:sub(1, 1) == 's' and tonumber(string.match(all[i + 1], '^%d+'))
-      if count and count < heard - tonumber(ARGV[5]) then redis.call('HDEL', record, all[i]) end
+      if count and count < position - tonumber(ARGV[5]) then redis.call('HDEL', record, all[i]) end
     end
   end
 end
-redis.call('HSET', record, own, string.format('%d %s %.0f', heard, ARGV[3], token))
+redis.call('HSET', record, own, string.format('%d %s %.0f', position, ARGV[3], token))
 redis.call('PEXPIRE', record, ARGV[4])
 return token

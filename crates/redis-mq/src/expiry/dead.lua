@@ -1,4 +1,4 @@
--- Gives a timer up: written to the dead ones and forgotten in one. For claim.lua and settle.lua, which have these keys:
+-- Makes a dead timer: adds it to the stream of dead timers and forgets it, in one step. For claim.lua and settle.lua, with these keys:
 -- KEYS[1]  due     KEYS[2]  values    KEYS[3]  states, as in set.lua    KEYS[4]  the stream of dead timers
 local function now_ms()
   local time = redis.call('TIME')
@@ -12,7 +12,7 @@ local function forget(key)
 end
 
 -- `keep` is 'keep' or 'drop', `most` a length or ''.
-local function bury(key, tries, due, reason, keep, most)
+local function add_dead(key, tries, due, reason, keep, most)
   if keep == 'keep' then
     local entry = {KEYS[4]}
     if most ~= '' then

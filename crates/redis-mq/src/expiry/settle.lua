@@ -11,7 +11,7 @@ if claim ~= ARGV[1] then return 0 end
 if ARGV[3] == '' then
   forget(ARGV[2])
 elseif ARGV[3] == 'dead' then
-  bury(ARGV[2], tries, due, ARGV[4], ARGV[5], ARGV[6])
+  add_dead(ARGV[2], tries, due, ARGV[4], ARGV[5], ARGV[6])
 else
   redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms() + tonumber(ARGV[3])), ARGV[2])
   redis.call('HSET', KEYS[3], ARGV[2], tries .. ' ' .. due .. ' -')

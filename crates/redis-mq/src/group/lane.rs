@@ -44,7 +44,7 @@ pub(crate) struct Page {
     pub(crate) trimmed: Vec<String>,
 }
 
-/// What a failed attempt means for its entry.
+/// The consequence of a failed attempt for its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureOutcome {
     /// It is retried.

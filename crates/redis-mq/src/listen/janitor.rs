@@ -27,7 +27,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// A report of a stalled group: its name, whether it blocks trimming, and when it was reported.
 type Reported = (String, bool, Instant);
 
-/// What the janitor keeps from one round to the next.
+/// The state of the janitor between rounds.
 #[derive(Default)]
 struct JanitorState {
     reported: Vec<Reported>,

@@ -21,7 +21,7 @@ const SETTLE_RETRY_WAITS: [Duration; 3] =
 /// Ids in one call that releases entries.
 const RELEASE_MAX: usize = 500;
 
-/// What an attempt that was not done means for its entry.
+/// The consequence of a failed attempt for its entry.
 struct Failure {
     why: String,
     /// How long to wait before the retry.

@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 use super::{claim::LockClaim, lease::Lease};
 use crate::{Error, clock};
 
-/// What is known of an acquired lock.
+/// The state of an acquired lock.
 #[derive(Debug, Clone, Copy)]
 enum HoldState {
     /// It is held until this lease ends.

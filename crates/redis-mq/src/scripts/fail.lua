@@ -1,4 +1,4 @@
--- A handler failed on an entry: counted, and either to be tried again later or a dead letter.
+-- Records that a handler failed on an entry: the entry is retried later, or becomes a dead letter.
 --
 -- ARGV[1] the group    ARGV[2] the consumer    ARGV[3] the id    ARGV[4] why
 -- ARGV[5] ms to wait   ARGV[6] most attempts, 0 for no limit
@@ -21,9 +21,9 @@ if not fields then
 end
 local counted = redis.call('HGET', KEYS[2], id .. '?')
 if counted then
-  local name, told = string.match(counted, '^(.*) (%d+)$')
+  local name, answered = string.match(counted, '^(.*) (%d+)$')
   if name == ARGV[10] then
-    return {'retry', tonumber(told)}
+    return {'retry', tonumber(answered)}
   end
 end
 local failures = redis.call('HINCRBY', KEYS[2], id, 1)

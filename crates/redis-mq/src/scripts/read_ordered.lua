@@ -12,10 +12,10 @@ if redis.call('GET', KEYS[2]) ~= ARGV[2] then
   return {'lost', {}, ''}
 end
 local where
-for _, told in ipairs(redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
+for _, reply in ipairs(redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
   local group = {}
-  for i = 1, #told, 2 do
-    group[told[i]] = told[i + 1]
+  for i = 1, #reply, 2 do
+    group[reply[i]] = reply[i + 1]
   end
   if group.name == ARGV[1] then
     where = group['last-delivered-id']

@@ -1,14 +1,14 @@
--- How a group stands.
+-- The numbers of a group.
 --
 -- ARGV[1] the group
 -- Result  {entries in the stream, not read yet (the most that it can be, where Redis does not know), pending, ms since the oldest pending was sent or -1, waiting for their next try,
 --          consumers, dead letters}
 local known = {}
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  for _, told in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     local group = {}
-    for i = 1, #told, 2 do
-      group[told[i]] = told[i + 1]
+    for i = 1, #reply, 2 do
+      group[reply[i]] = reply[i + 1]
     end
     if group.name == ARGV[1] then
       known = group
@@ -28,10 +28,10 @@ if not lag then
   if #redis.call('XRANGE', KEYS[1], '(' .. known['last-delivered-id'], '+', 'COUNT', 1) == 0 then
     lag = 0
   elseif known['entries-read'] then
-    local told = redis.call('XINFO', 'STREAM', KEYS[1])
-    for i = 1, #told, 2 do
-      if told[i] == 'entries-added' then
-        lag = math.min(length, told[i + 1] - known['entries-read'])
+    local reply = redis.call('XINFO', 'STREAM', KEYS[1])
+    for i = 1, #reply, 2 do
+      if reply[i] == 'entries-added' then
+        lag = math.min(length, reply[i + 1] - known['entries-read'])
       end
     end
   end

@@ -62,10 +62,10 @@ end
 
 -- What each group still needs: its pending entries, and all after the last that it was given. The one that needs the oldest holds up the rest.
 local groups, holder, needed, added, mark = {}, nil, nil, nil, {'', ''}
-for _, told in ipairs(redis.call('XLEN', KEYS[1]) > 0 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
+for _, reply in ipairs(redis.call('XLEN', KEYS[1]) > 0 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
   local group = {}
-  for i = 1, #told, 2 do
-    group[told[i]] = told[i + 1]
+  for i = 1, #reply, 2 do
+    group[reply[i]] = reply[i + 1]
   end
   group.last = group['last-delivered-id']
   group.oldest = redis.call('XPENDING', KEYS[1], group.name)[2] or nil
@@ -132,9 +132,9 @@ if is_all and excess() > 0 then
   elseif is_behind() then
     is_all = trim('MINID', needed)
   else
-    local look = math.min(excess(), tonumber(ARGV[4]))
+    local read_max = math.min(excess(), tonumber(ARGV[4]))
     local first, count = first_id(), 0
-    while first and count < look and before(first, needed) do
+    while first and count < read_max and before(first, needed) do
       count = count + 1
       local next = redis.call('XRANGE', KEYS[1], '(' .. first, '+', 'COUNT', 1)[1]
       first = next and next[1]

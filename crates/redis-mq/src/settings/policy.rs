@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::span;
 use crate::Error;
 
-/// What is wrong with waits that contradict each other.
+/// The fault of waits that contradict each other.
 pub(super) const MIN_ABOVE_MAX: &str = "retry.min is at most retry.max";
 
 /// Number of attempts, and the waits between them.

@@ -29,8 +29,8 @@ async fn bill(order: Entry<Order>) -> Result<(), String> {
 }
 
 #[consumer(topic = TOPIC, group = "statistics", batch = 10)]
-fn tally(orders: Vec<Entry<Order>>) -> Result<(), String> {
-    orders.iter().try_for_each(|order| see("tally", order.value.number))
+fn count_orders(orders: Vec<Entry<Order>>) -> Result<(), String> {
+    orders.iter().try_for_each(|order| see("count_orders", order.value.number))
 }
 
 #[consumer(topic = TOPIC, group = "audit", ordered_by_field = "customer")]
@@ -85,7 +85,7 @@ async fn a_service_is_a_configuration_and_functions_with_attributes() {
         );
         let settings: Settings = serde_json::from_str(&text).unwrap();
         let mq = RedisMq::open(settings).await.unwrap();
-        let listeners = mq.start(&[&bill, &tally, &audit, &ship]).await.unwrap();
+        let listeners = mq.start(&[&bill, &count_orders, &audit, &ship]).await.unwrap();
         assert!(listeners.len() == 4 && listeners.iter().all(redis_mq::Listener::is_running));
         for number in 0..10 {
             mq.send(TOPIC, &Order { number }).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_service_is_a_configuration_and_functions_with_attributes() {
         mq.send("order.paid", &Order { number: 1 }).await.unwrap();
         let count = |name: &str| SEEN.lock().unwrap().iter().filter(|(seen, _)| *seen == name).count();
         wait_until("all have seen all", || {
-            [count("bill"), count("tally"), count("audit"), count("ship")] == [9, 10, 10, 1]
+            [count("bill"), count("count_orders"), count("audit"), count("ship")] == [9, 10, 10, 1]
         });
         wait_until("one is a dead letter", || server.len(&server.dead(TOPIC)) == 1);
         assert_eq!(server.entries(&server.dead(TOPIC))[0]["duly-dead-attempts"], "2");

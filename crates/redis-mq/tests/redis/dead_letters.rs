@@ -13,14 +13,14 @@ use crate::{Order, next, quick, server::both, wait_until};
 /// Fails until it is mended.
 fn until_mended(
     mended: &Arc<AtomicBool>,
-    heard: mpsc::UnboundedSender<u64>,
+    received: mpsc::UnboundedSender<u64>,
 ) -> impl Fn(Entry<Order>) -> std::future::Ready<Result<(), &'static str>> + Send + Sync + 'static {
     let mended = mended.clone();
     move |order: Entry<Order>| {
         if !mended.load(Ordering::Relaxed) {
             return std::future::ready(Err("out of order"));
         }
-        std::future::ready(heard.send(order.value.number).map_err(|_| "nobody listens"))
+        std::future::ready(received.send(order.value.number).map_err(|_| "nobody listens"))
     }
 }
 
@@ -28,9 +28,9 @@ fn until_mended(
 async fn dead_letters_tell_what_happened_and_are_replayed_once_it_is_mended() {
     for server in both() {
         let mq = server.connect(quick()).await;
-        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let (received, mut inbox) = mpsc::unbounded_channel();
         let mended = Arc::new(AtomicBool::new(false));
-        mq.listener("order", until_mended(&mended, heard)).attempts(2).start().await.unwrap();
+        mq.listener("order", until_mended(&mended, received)).attempts(2).start().await.unwrap();
         // Another group has handled them all, and must not get them again.
         let (other, mut others) = mpsc::unbounded_channel();
         let once =
@@ -71,7 +71,7 @@ async fn dead_letters_tell_what_happened_and_are_replayed_once_it_is_mended() {
 
         let mut all = Vec::new();
         for _ in 0..5 {
-            all.push(next(&mut hearing).await);
+            all.push(next(&mut inbox).await);
         }
         all.sort_unstable();
         assert_eq!(all, [0, 2, 3, 4, 5]);
@@ -84,7 +84,7 @@ async fn dead_letters_tell_what_happened_and_are_replayed_once_it_is_mended() {
             6,
             "a replay is for the group that gave it up"
         );
-        assert!(hearing.try_recv().is_err(), "none twice");
+        assert!(inbox.try_recv().is_err(), "none twice");
         let replayed = server.entries("order").pop().unwrap();
         assert!(replayed.keys().all(|name| !name.starts_with("duly-dead-")), "{replayed:?}");
     }
@@ -96,7 +96,7 @@ async fn dead_letters_have_a_producer_and_a_consumer_of_their_own() {
         let mq = server.connect(quick()).await;
         let dead = mq.dead_letters("order").unwrap();
         dead.send(&Message::json(&Order { number: 1 }).unwrap(), "sent by hand").await.unwrap();
-        let (told, mut telling) = mpsc::unbounded_channel();
+        let (reported, mut telling) = mpsc::unbounded_channel();
         let tried = AtomicBool::new(false);
         let see = move |order: Entry<Order>| {
             let letter = order.dead_letter().expect("it is one");
@@ -104,7 +104,9 @@ async fn dead_letters_have_a_producer_and_a_consumer_of_their_own() {
             if !tried.swap(true, Ordering::Relaxed) {
                 return std::future::ready(Err("not yet"));
             }
-            std::future::ready(told.send((order.value.number, letter.reason)).map_err(|_| "nobody listens"))
+            std::future::ready(
+                reported.send((order.value.number, letter.reason)).map_err(|_| "nobody listens"),
+            )
         };
         dead.listener("operators", see).start().await.unwrap();
         assert_eq!(next(&mut telling).await, (1, "sent by hand".to_owned()));
@@ -149,10 +151,10 @@ fn mq_lag(server: &crate::server::Server, stream: &str) -> u64 {
 async fn a_replay_may_be_for_everybody() {
     for server in both() {
         let mq = server.connect(Settings { concurrency: 1, ..quick() }).await;
-        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let (received, mut inbox) = mpsc::unbounded_channel();
         let mended = Arc::new(AtomicBool::new(false));
         for group in ["a", "b"] {
-            mq.listener("order", until_mended(&mended, heard.clone()))
+            mq.listener("order", until_mended(&mended, received.clone()))
                 .group(group)
                 .attempts(1)
                 .start()
@@ -171,7 +173,7 @@ async fn a_replay_may_be_for_everybody() {
             .await
             .unwrap();
         assert_eq!(replayed.entries.len(), 1);
-        assert_eq!([next(&mut hearing).await, next(&mut hearing).await], [1, 1]);
+        assert_eq!([next(&mut inbox).await, next(&mut inbox).await], [1, 1]);
         mq.shutdown().await.unwrap();
     }
 }

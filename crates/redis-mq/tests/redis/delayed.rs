@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use redis_mq::{Changed, DelayedError, Error, ErrorCode, Message, Priority, Settings, State, StoreError};
 use testkit::servers::redis::{Options, Redis, installed};
 
-use crate::{Order, connect, entries, hear, next, wait_until};
+use crate::{Order, connect, entries, listen, next, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_for_later_arrives_once_and_never_early() {
@@ -14,11 +14,11 @@ async fn what_is_for_later_arrives_once_and_never_early() {
     }
     let redis = Redis::single();
     let mq = connect(&redis, Settings::default()).await;
-    let mut hearing = hear::<Order>(&mq, "order.unpaid").await;
+    let mut inbox = listen::<Order>(&mq, "order.unpaid").await;
     let (seconds, micros): (u64, u64) = redis.run(&["TIME"]);
     let sent = seconds * 1000 + micros / 1000;
     let id = mq.delay_send("order.unpaid", &Order { number: 42 }, Duration::from_millis(700)).await.unwrap();
-    let entry = next(&mut hearing).await;
+    let entry = next(&mut inbox).await;
     assert_eq!((entry.value.number, entry.message_id()), (42, Some(id.as_str())));
     let appended: u64 = entry.id.as_str().split_once('-').unwrap().0.parse().unwrap();
     assert!(appended >= sent + 700, "{appended} {sent}");
@@ -39,13 +39,13 @@ async fn two_equal_values_for_later_are_two_entries() {
     }
     let redis = Redis::single();
     let mq = connect(&redis, Settings::default()).await;
-    let mut hearing = hear::<Order>(&mq, "order.unpaid").await;
+    let mut inbox = listen::<Order>(&mq, "order.unpaid").await;
     let order = Order { number: 42 };
     let first = mq.delay_send("order.unpaid", &order, Duration::from_millis(50)).await.unwrap();
     let second = mq.delay_send("order.unpaid", &order, Duration::from_millis(50)).await.unwrap();
     assert_ne!(first, second);
     for _ in 0..2 {
-        assert_eq!(next(&mut hearing).await.value, order);
+        assert_eq!(next(&mut inbox).await.value, order);
     }
     mq.shutdown().await.unwrap();
     assert_eq!(entries(&redis, "order.unpaid").len(), 2);
@@ -58,11 +58,11 @@ async fn what_was_taken_back_never_arrives() {
     }
     let redis = Redis::single();
     let mq = connect(&redis, Settings::default()).await;
-    let mut hearing = hear::<Order>(&mq, "order.unpaid").await;
+    let mut inbox = listen::<Order>(&mq, "order.unpaid").await;
     let paid = mq.delay_send("order.unpaid", &Order { number: 1 }, Duration::from_millis(300)).await.unwrap();
     assert!(matches!(mq.cancel(&paid).await.unwrap(), Changed::Done { .. }));
     let id = mq.delay_send("order.unpaid", &Order { number: 2 }, Duration::from_millis(400)).await.unwrap();
-    assert_eq!(next(&mut hearing).await.value.number, 2);
+    assert_eq!(next(&mut inbox).await.value.number, 2);
     assert_eq!(entries(&redis, "order.unpaid").len(), 1);
     assert!(!matches!(mq.cancel(&id).await.unwrap(), Changed::Done { .. }), "too late");
     mq.shutdown().await.unwrap();
@@ -78,8 +78,8 @@ async fn what_waits_outlives_the_process_that_sent_it() {
     mq.delay_send("order.unpaid", &Order { number: 42 }, Duration::from_millis(500)).await.unwrap();
     mq.shutdown().await.unwrap();
     let mq = connect(&redis, Settings::default()).await;
-    let mut hearing = hear::<Order>(&mq, "order.unpaid").await;
-    assert_eq!(next(&mut hearing).await.value.number, 42);
+    let mut inbox = listen::<Order>(&mq, "order.unpaid").await;
+    assert_eq!(next(&mut inbox).await.value.number, 42);
     mq.shutdown().await.unwrap();
 }
 
@@ -193,11 +193,11 @@ async fn a_shutdown_in_a_handler_does_not_wait_for_itself_and_every_call_after_i
     let mq =
         connect(&redis, Settings { processing_timeout: Duration::from_secs(600), ..Settings::default() })
             .await;
-    let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+    let (reported, mut telling) = tokio::sync::mpsc::unbounded_channel();
     let stopped = mq.clone();
     let stop = move |_: redis_mq::Entry<Order>| {
-        let (mq, told) = (stopped.clone(), told.clone());
-        async move { told.send(mq.shutdown().await.is_ok()).map_err(|_| "nobody listens") }
+        let (mq, reported) = (stopped.clone(), reported.clone());
+        async move { reported.send(mq.shutdown().await.is_ok()).map_err(|_| "nobody listens") }
     };
     mq.listener("order.placed", stop).start().await.unwrap();
     let (group, dead) =
@@ -271,12 +271,12 @@ async fn a_shutdown_of_another_in_a_handler_is_done_when_it_returns() {
     let (mq, other) =
         (connect(&redis, Settings::default()).await, connect(&redis, Settings::default()).await);
     let dead = other.dead_letters("order.placed").unwrap();
-    let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+    let (reported, mut telling) = tokio::sync::mpsc::unbounded_channel();
     let stop = move |_: redis_mq::Entry<Order>| {
-        let (other, dead, told) = (other.clone(), dead.clone(), told.clone());
+        let (other, dead, reported) = (other.clone(), dead.clone(), reported.clone());
         async move {
             other.shutdown().await.map_err(|error| error.to_string())?;
-            told.send(dead.len().await).map_err(|_| "nobody listens".to_owned())
+            reported.send(dead.len().await).map_err(|_| "nobody listens".to_owned())
         }
     };
     mq.listener("order.placed", stop).start().await.unwrap();

@@ -41,22 +41,22 @@ impl Ledger {
 }
 
 /// Handed on by one instance.
-async fn hear(mq: &RedisMq, prefix: &str) -> mpsc::UnboundedReceiver<ExpiredKey> {
-    let (heard, hearing) = mpsc::unbounded_channel();
+async fn listen(mq: &RedisMq, prefix: &str) -> mpsc::UnboundedReceiver<ExpiredKey> {
+    let (received, inbox) = mpsc::unbounded_channel();
     let hand_on = move |expired: ExpiredKey| {
-        let told = heard.send(expired).map_err(|_| "nobody listens");
-        async move { told }
+        let reported = received.send(expired).map_err(|_| "nobody listens");
+        async move { reported }
     };
     mq.expiry_listener(prefix, hand_on).start().await.unwrap();
-    hearing
+    inbox
 }
 
 /// A key that every instance hears of, after all that it heard before.
 async fn every_instance_has_caught_up(redis: &Redis, all: &[RedisMq]) {
     for (number, mq) in all.iter().enumerate() {
-        let mut hearing = hear(mq, &format!("mark:{number}:")).await;
+        let mut inbox = listen(mq, &format!("mark:{number}:")).await;
         redis.run::<()>(&["SET", &format!("mark:{number}:x"), "1", "PX", "1"]);
-        next(&mut hearing).await;
+        next(&mut inbox).await;
     }
 }
 
@@ -109,14 +109,14 @@ async fn every_occurrence_of_a_key_is_handled_once_and_with_a_greater_token() {
         return;
     }
     let redis = Redis::single();
-    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let (received, mut inbox) = mpsc::unbounded_channel();
     let mut all = Vec::new();
     for _ in 0..3 {
         let mq = connect(&redis, Settings::default()).await;
-        let heard = heard.clone();
+        let received = received.clone();
         let hand_on = move |expired: ExpiredKey| {
-            let told = heard.send(expired.token).map_err(|_| "nobody listens");
-            async move { told }
+            let reported = received.send(expired.token).map_err(|_| "nobody listens");
+            async move { reported }
         };
         mq.expiry_listener("session:", hand_on).start().await.unwrap();
         all.push(mq);
@@ -128,10 +128,10 @@ async fn every_occurrence_of_a_key_is_handled_once_and_with_a_greater_token() {
     }
     let mut tokens = Vec::new();
     for _ in 0..30 {
-        tokens.push(next(&mut hearing).await);
+        tokens.push(next(&mut inbox).await);
     }
     every_instance_has_caught_up(&redis, &all).await;
-    assert!(hearing.try_recv().is_err(), "one too many");
+    assert!(inbox.try_recv().is_err(), "one too many");
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len(), 30);
@@ -152,15 +152,15 @@ async fn who_hears_late_does_not_repeat_what_another_has_done() {
     );
     let ledger = Ledger::default();
     let (begun, mut beginning) = mpsc::unbounded_channel();
-    let (go, gone) = tokio::sync::watch::channel(false);
+    let (go, removed) = tokio::sync::watch::channel(false);
     // The first that it gets keeps it busy.
     let block = {
         let ledger = ledger.clone();
         move |expired: ExpiredKey| {
-            let (ledger, begun, mut gone) = (ledger.clone(), begun.clone(), gone.clone());
+            let (ledger, begun, mut removed) = (ledger.clone(), begun.clone(), removed.clone());
             async move {
                 let _ = begun.send(());
-                let _ = gone.wait_for(|go| *go).await;
+                let _ = removed.wait_for(|go| *go).await;
                 ledger.count(expired.key);
                 Ok::<_, String>(())
             }
@@ -223,16 +223,16 @@ async fn a_key_that_waits_for_its_next_try_holds_up_neither_others_nor_the_shutd
     }
     let redis = Redis::single();
     let mq = connect(&redis, Settings { concurrency: 1, ..quick() }).await;
-    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let (received, mut inbox) = mpsc::unbounded_channel();
     let later = move |expired: ExpiredKey| {
-        let told = heard.send(expired.key).map_err(|_| "nobody listens");
+        let reported = received.send(expired.key).map_err(|_| "nobody listens");
         // Longer than a test may take.
-        async move { told.map(|()| Verdict::retry_after(Duration::from_secs(3_000))) }
+        async move { reported.map(|()| Verdict::retry_after(Duration::from_secs(3_000))) }
     };
     mq.expiry_listener("session:", later).start().await.unwrap();
     for key in ["session:1", "session:2"] {
         redis.run::<()>(&["SET", key, "1", "PX", "1"]);
-        assert_eq!(next(&mut hearing).await, key);
+        assert_eq!(next(&mut inbox).await, key);
     }
     mq.shutdown().await.unwrap();
 }
@@ -247,7 +247,7 @@ async fn flags_are_added_to_the_setting_and_none_is_taken_away() {
         node.run::<()>(&["CONFIG", "SET", "notify-keyspace-events", "K$"]);
     }
     let mq = RedisMq::connect(&cluster.url()).await.unwrap();
-    let _hearing = hear(&mq, "session:").await;
+    let _hearing = listen(&mq, "session:").await;
     for node in cluster.nodes() {
         let (_, flags): (String, String) = node.run(&["CONFIG", "GET", "notify-keyspace-events"]);
         assert!(["K", "$", "E", "x"].iter().all(|flag| flags.contains(flag)), "{flags}");
@@ -274,23 +274,23 @@ async fn where_the_setting_may_not_be_changed_it_is_asked_for() {
         panic!("nobody knows whether it is on")
     };
     assert!(why.contains("notify-keyspace-events") && why.contains("assume_enabled"), "{why}");
-    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let (received, mut inbox) = mpsc::unbounded_channel();
     let hand_on = move |expired: ExpiredKey| {
-        let told = heard.send(expired.key).map_err(|_| "nobody listens");
-        async move { told }
+        let reported = received.send(expired.key).map_err(|_| "nobody listens");
+        async move { reported }
     };
     mq.expiry_listener("a:", hand_on).assume_enabled().start().await.unwrap();
     redis.run::<()>(&["SET", "a:1", "1", "PX", "1"]);
-    assert_eq!(next(&mut hearing).await, "a:1");
+    assert_eq!(next(&mut inbox).await, "a:1");
     mq.shutdown().await.unwrap();
 }
 
 /// Sets keys until one is heard of.
-async fn hears_again(hearing: &mut mpsc::UnboundedReceiver<ExpiredKey>, set: impl Fn()) {
+async fn hears_again(inbox: &mut mpsc::UnboundedReceiver<ExpiredKey>, set: impl Fn()) {
     for _ in 0..300 {
         set();
-        let soon = tokio::time::timeout(Duration::from_millis(200), hearing.recv()).await;
-        if soon.is_ok_and(|heard| heard.is_some()) {
+        let soon = tokio::time::timeout(Duration::from_millis(200), inbox.recv()).await;
+        if soon.is_ok_and(|received| received.is_some()) {
             return;
         }
     }
@@ -304,19 +304,19 @@ async fn after_a_restart_of_redis_it_is_told_that_some_may_have_been_missed_and_
     }
     let redis = Redis::single();
     let mq = connect(&redis, Settings::default()).await;
-    let (heard, mut hearing) = mpsc::unbounded_channel();
-    let (told, mut telling) = mpsc::unbounded_channel();
+    let (received, mut inbox) = mpsc::unbounded_channel();
+    let (reported, mut telling) = mpsc::unbounded_channel();
     let hand_on = move |expired: ExpiredKey| {
-        let told = heard.send(expired).map_err(|_| "nobody listens");
-        async move { told }
+        let reported = received.send(expired).map_err(|_| "nobody listens");
+        async move { reported }
     };
-    let tell = move |gap: &redis_mq::EventGap| drop(told.send(gap.server.clone()));
-    mq.expiry_listener("session:", hand_on).on_gap(tell).start().await.unwrap();
+    let notify = move |gap: &redis_mq::EventGap| drop(reported.send(gap.server.clone()));
+    mq.expiry_listener("session:", hand_on).on_gap(notify).start().await.unwrap();
     // The setting is forgotten with it, too.
     redis.restart();
     assert!(next(&mut telling).await.contains(&redis.port().to_string()));
     redis.run::<()>(&["SET", "session:1", "1", "PX", "1"]);
-    assert_eq!(next(&mut hearing).await.key, "session:1");
+    assert_eq!(next(&mut inbox).await.key, "session:1");
     mq.shutdown().await.unwrap();
 }
 
@@ -327,12 +327,11 @@ async fn the_master_that_the_sentinels_name_is_followed() {
     }
     let sentinels = Sentinels::start();
     let mq = RedisMq::connect(&sentinels.url()).await.unwrap();
-    let mut hearing = hear(&mq, "session:").await;
+    let mut inbox = listen(&mq, "session:").await;
     sentinels.pair()[0].run::<()>(&["SET", "session:1", "1", "PX", "1"]);
-    assert_eq!(next(&mut hearing).await.key, "session:1");
+    assert_eq!(next(&mut inbox).await.key, "session:1");
     let new = tokio::task::block_in_place(|| sentinels.fail_over());
-    hears_again(&mut hearing, || sentinels.pair()[new].run::<()>(&["SET", "session:2", "1", "PX", "1"]))
-        .await;
+    hears_again(&mut inbox, || sentinels.pair()[new].run::<()>(&["SET", "session:2", "1", "PX", "1"])).await;
     mq.shutdown().await.unwrap();
 }
 
@@ -343,15 +342,15 @@ async fn whoever_panics_when_told_of_a_gap_is_still_called_with_what_expires() {
     }
     let redis = Redis::single();
     let mq = connect(&redis, quick()).await;
-    let (heard, mut hearing) = mpsc::unbounded_channel();
-    let (told, mut telling) = mpsc::unbounded_channel();
+    let (received, mut inbox) = mpsc::unbounded_channel();
+    let (reported, mut telling) = mpsc::unbounded_channel();
     let handler = move |expired: ExpiredKey| {
-        let told = heard.send(expired.key).map_err(|_| "nobody listens");
-        async move { told }
+        let reported = received.send(expired.key).map_err(|_| "nobody listens");
+        async move { reported }
     };
     mq.expiry_listener("a:", handler)
         .on_gap(move |gap| {
-            let _ = told.send(gap.server.clone());
+            let _ = reported.send(gap.server.clone());
             panic!("a bug");
         })
         .start()
@@ -360,6 +359,6 @@ async fn whoever_panics_when_told_of_a_gap_is_still_called_with_what_expires() {
     redis.run::<usize>(&["CLIENT", "KILL", "TYPE", "PUBSUB"]);
     next(&mut telling).await;
     redis.run::<()>(&["SET", "a:1", "x", "PX", "1"]);
-    assert_eq!(next(&mut hearing).await, "a:1");
+    assert_eq!(next(&mut inbox).await, "a:1");
     mq.shutdown().await.unwrap();
 }

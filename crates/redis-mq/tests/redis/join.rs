@@ -53,10 +53,10 @@ async fn who_was_replaced_by_another_of_its_name_goes_on_under_a_name_of_its_own
     let named = || Settings { consumer: Some("same".into()), ..quick() };
     let (first, second) = (connect(&redis, named()).await, connect(&redis, named()).await);
     let nodes = || redis.run::<Vec<Vec<u8>>>(&["HVALS", "duly:{mq}:nodes"]);
-    let is_renamed = |told: &Vec<u8>| told.windows(5).any(|part| part == b"same-");
+    let is_renamed = |reported: &Vec<u8>| reported.windows(5).any(|part| part == b"same-");
     wait_until("both are there", || {
         let nodes = nodes();
-        nodes.len() == 2 && nodes.iter().filter(|told| is_renamed(told)).count() == 1
+        nodes.len() == 2 && nodes.iter().filter(|reported| is_renamed(reported)).count() == 1
     });
     first.delay_send("order.unpaid", &Order { number: 1 }, Duration::ZERO).await.unwrap();
     second.delay_send("order.unpaid", &Order { number: 2 }, Duration::ZERO).await.unwrap();

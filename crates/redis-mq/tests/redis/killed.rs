@@ -9,7 +9,7 @@ use std::{
 use redis_mq::{Entry, RedisMq, Settings};
 use testkit::servers::redis::{Redis, installed};
 
-use crate::{Order, connect, entries, hear, next, pending, quick, wait_until};
+use crate::{Order, connect, entries, listen, next, pending, quick, wait_until};
 
 const URL: &str = "REDIS_MQ_TEST_URL";
 
@@ -21,14 +21,14 @@ fn process(role: &str, redis: &Redis) -> Child {
 }
 
 /// The address, if this is such a process.
-fn told() -> Option<String> {
+fn reported() -> Option<String> {
     std::env::var_os(URL)?.into_string().ok()
 }
 
 /// Takes events and never finishes one.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_a_process_that_never_finishes() {
-    let Some(url) = told() else { return };
+    let Some(url) = reported() else { return };
     let settings = Settings { processing_timeout: Duration::from_secs(3600), ..quick() };
     let mq = RedisMq::connect_with(&url, settings).await.unwrap();
     mq.listener("order.placed", |_: Entry<Order>| std::future::pending::<Result<(), String>>())
@@ -53,10 +53,10 @@ async fn what_a_killed_process_held_is_taken_over() {
     }
     wait_until("it has them", || pending(&redis, "order.placed") == 5);
     kill(child);
-    let mut hearing = hear::<Order>(&mq, "order.placed").await;
+    let mut inbox = listen::<Order>(&mq, "order.placed").await;
     let mut all = Vec::new();
     for _ in 0..5 {
-        all.push(next(&mut hearing).await.value.number);
+        all.push(next(&mut inbox).await.value.number);
     }
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2, 3, 4]);
@@ -70,7 +70,7 @@ const SENT_MAX: u64 = 3_000;
 /// Sends for later and delivers, as fast as it can.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_a_process_that_sends_for_later() {
-    let Some(url) = told() else { return };
+    let Some(url) = reported() else { return };
     let mq = RedisMq::connect_with(&url, quick()).await.unwrap();
     let mut accepted = redis::Client::open(url).unwrap().get_connection().unwrap();
     for number in 0..SENT_MAX {

@@ -6,7 +6,7 @@ use redis_mq::{Entry, Error, Settings, StartFrom};
 use testkit::servers::redis::{Redis, installed};
 use tokio::sync::mpsc;
 
-use crate::{Order, connect, hear, next, pending, quick, wait_until};
+use crate::{Order, connect, listen, next, pending, quick, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_heard_as_the_type_it_was_sent_as_and_acknowledged() {
@@ -17,11 +17,11 @@ async fn an_event_is_heard_as_the_type_it_was_sent_as_and_acknowledged() {
     let mq = connect(&redis, Settings::default()).await;
     // Also what was sent before anybody listened.
     let first = mq.send("order.placed", &Order { number: 1 }).await.unwrap();
-    let mut hearing = hear::<Order>(&mq, "order.placed").await;
-    let entry = next(&mut hearing).await;
+    let mut inbox = listen::<Order>(&mq, "order.placed").await;
+    let entry = next(&mut inbox).await;
     assert_eq!((entry.value, entry.id), (Order { number: 1 }, first));
     mq.send("order.placed", &Order { number: 2 }).await.unwrap();
-    let entry = next(&mut hearing).await;
+    let entry = next(&mut inbox).await;
     assert_eq!(entry.value, Order { number: 2 });
     assert!(entry.message_id().is_some() && entry.field("content-type") == Some(b"application/json"));
     wait_until("both are acknowledged", || pending(&redis, "order.placed") == 0);
@@ -34,14 +34,14 @@ async fn each_event_is_handled_by_one_of_a_group_and_by_every_group() {
         return;
     }
     let redis = Redis::single();
-    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let (received, mut inbox) = mpsc::unbounded_channel();
     let mut all = Vec::new();
     for group in ["a", "a", "b"] {
         let mq = connect(&redis, Settings { group: group.into(), ..Settings::default() }).await;
-        let heard = heard.clone();
+        let received = received.clone();
         let hand_on = move |order: Entry<Order>| {
-            let told = heard.send((group, order.value.number)).map_err(|_| "nobody listens");
-            async move { told }
+            let reported = received.send((group, order.value.number)).map_err(|_| "nobody listens");
+            async move { reported }
         };
         mq.listener("order.placed", hand_on).start().await.unwrap();
         all.push(mq);
@@ -49,14 +49,14 @@ async fn each_event_is_handled_by_one_of_a_group_and_by_every_group() {
     for number in 0..200 {
         all[0].send("order.placed", &Order { number }).await.unwrap();
     }
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for _ in 0..400 {
-        assert!(told.insert(next(&mut hearing).await), "twice");
+        assert!(reported.insert(next(&mut inbox).await), "twice");
     }
     for mq in all {
         mq.shutdown().await.unwrap();
     }
-    assert!(hearing.try_recv().is_err());
+    assert!(inbox.try_recv().is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,9 +67,9 @@ async fn a_group_may_begin_with_what_is_sent_from_now_on() {
     let redis = Redis::single();
     let mq = connect(&redis, Settings { from: StartFrom::Now, ..Settings::default() }).await;
     mq.send("order.placed", &Order { number: 1 }).await.unwrap();
-    let mut hearing = hear::<Order>(&mq, "order.placed").await;
+    let mut inbox = listen::<Order>(&mq, "order.placed").await;
     mq.send("order.placed", &Order { number: 2 }).await.unwrap();
-    assert_eq!(next(&mut hearing).await.value.number, 2);
+    assert_eq!(next(&mut inbox).await.value.number, 2);
     mq.shutdown().await.unwrap();
 }
 
@@ -88,8 +88,8 @@ async fn one_that_is_not_enabled_only_sends() {
     mq.shutdown().await.unwrap();
     assert_eq!(redis.run::<usize>(&["XLEN", "order.placed"]), 1, "others deliver what is for later");
     let mq = connect(&redis, quick()).await;
-    let mut hearing = hear::<Order>(&mq, "order.placed").await;
-    let mut both = [next(&mut hearing).await.value.number, next(&mut hearing).await.value.number];
+    let mut inbox = listen::<Order>(&mq, "order.placed").await;
+    let mut both = [next(&mut inbox).await.value.number, next(&mut inbox).await.value.number];
     both.sort_unstable();
     assert_eq!(both, [1, 2]);
     mq.shutdown().await.unwrap();
@@ -103,12 +103,12 @@ async fn a_stop_lets_handlers_finish_and_leaves_nothing_behind() {
     let redis = Redis::single();
     let mq = connect(&redis, Settings::default()).await;
     let (begun, mut beginning) = mpsc::unbounded_channel();
-    let (go, gone) = tokio::sync::watch::channel(false);
+    let (go, removed) = tokio::sync::watch::channel(false);
     let slow = move |_: Entry<Order>| {
-        let (begun, mut gone) = (begun.clone(), gone.clone());
+        let (begun, mut removed) = (begun.clone(), removed.clone());
         async move {
             let _ = begun.send(());
-            gone.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go")
+            removed.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go")
         }
     };
     let listener = mq.listener("order.placed", slow.clone()).start().await.unwrap();

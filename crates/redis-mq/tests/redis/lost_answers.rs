@@ -29,9 +29,9 @@ async fn a_failure_whose_answer_was_lost_is_counted_once() {
     let wait = Duration::from_millis(500);
     let retry = Retry { attempts: 3, min: wait, max: wait, ..Retry::default() };
     let mq = through(&proxy, Settings { retry, ..quick() }).await;
-    let (told, mut telling) = mpsc::unbounded_channel();
+    let (reported, mut telling) = mpsc::unbounded_channel();
     let always_fail = move |order: Entry<Order>| {
-        let _ = told.send(order.attempt());
+        let _ = reported.send(order.attempt());
         async { Err::<(), _>("not today") }
     };
     mq.listener("order", always_fail).start().await.unwrap();
@@ -135,10 +135,10 @@ async fn a_timer_whose_claim_was_not_answered_is_handled_at_its_first_try() {
     let claim = script::of_timers(include_str!("../../src/expiry/claim.lua"));
     proxy.cut_on(&script::needle(&claim, &redis), 1);
     let mq = through(&proxy, quick()).await;
-    let (told, mut telling) = mpsc::unbounded_channel();
+    let (reported, mut telling) = mpsc::unbounded_channel();
     let handler = move |expired: ExpiredTimer<Order>| {
-        let told = told.send((expired.value.number, expired.attempt)).map_err(|_| "nobody listens");
-        async move { told }
+        let reported = reported.send((expired.value.number, expired.attempt)).map_err(|_| "nobody listens");
+        async move { reported }
     };
     mq.expiry_timers("order:").unwrap().listener(handler).start().await.unwrap();
     let mut all = Vec::new();

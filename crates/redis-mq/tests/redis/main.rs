@@ -61,21 +61,21 @@ async fn connect(redis: &Redis, settings: Settings) -> RedisMq {
 }
 
 /// Listens, and hands on every entry.
-async fn hear<T: DeserializeOwned + Send + 'static>(
+async fn listen<T: DeserializeOwned + Send + 'static>(
     mq: &RedisMq,
     event: &str,
 ) -> mpsc::UnboundedReceiver<Entry<T>> {
-    let (heard, hearing) = mpsc::unbounded_channel();
+    let (received, inbox) = mpsc::unbounded_channel();
     let hand_on = move |entry: Entry<T>| {
-        let told = heard.send(entry).map_err(|_| "nobody listens");
-        async move { told }
+        let reported = received.send(entry).map_err(|_| "nobody listens");
+        async move { reported }
     };
     mq.listener(event, hand_on).start().await.unwrap();
-    hearing
+    inbox
 }
 
-async fn next<T>(hearing: &mut mpsc::UnboundedReceiver<T>) -> T {
-    tokio::time::timeout(SOON, hearing.recv()).await.expect("in time").expect("the listener is there")
+async fn next<T>(inbox: &mut mpsc::UnboundedReceiver<T>) -> T {
+    tokio::time::timeout(SOON, inbox.recv()).await.expect("in time").expect("the listener is there")
 }
 
 /// The entries of a stream: their fields.

@@ -76,23 +76,23 @@ async fn backlog_pending_failures_and_dead_letters_are_measured() {
     for (at, server) in both().into_iter().enumerate() {
         let (kept, topic) = (kept(), format!("measured.{at}"));
         let mq = server.connect(Settings { backlog_alert: 10, ..quick() }).await;
-        let (go, gone) = tokio::sync::watch::channel(false);
+        let (go, removed) = tokio::sync::watch::channel(false);
         for number in 0..20 {
             mq.send(&topic, &Order { number }).await.unwrap();
         }
         let handler = move |order: Entry<Order>| {
-            let mut gone = gone.clone();
+            let mut removed = removed.clone();
             async move {
-                gone.wait_for(|go| *go).await.map_err(|_| "nobody lets it go")?;
+                removed.wait_for(|go| *go).await.map_err(|_| "nobody lets it go")?;
                 if order.value.number == 3 { Err("poison") } else { Ok(()) }
             }
         };
-        let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+        let (reported, mut telling) = tokio::sync::mpsc::unbounded_channel();
         mq.listener(topic.clone(), handler)
             .concurrency(4)
             .attempts(2)
             .processing_timeout(std::time::Duration::from_secs(3600))
-            .on_stalled(move |stalled| told.send(stalled.entries).unwrap_or(()))
+            .on_stalled(move |stalled| reported.send(stalled.entries).unwrap_or(()))
             .start()
             .await
             .unwrap();

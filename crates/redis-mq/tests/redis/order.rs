@@ -10,11 +10,11 @@ use crate::{Order, next, quick, server::both};
 type Heard = mpsc::UnboundedSender<(&'static str, String, u64, bool)>;
 
 /// Says what it was given, and fails at first on some.
-async fn listen(mq: &RedisMq, name: &'static str, heard: Heard) -> redis_mq::Listener {
+async fn listen(mq: &RedisMq, name: &'static str, received: Heard) -> redis_mq::Listener {
     let handler = move |order: Entry<Order>| {
         let fails = order.value.number % 7 == 3 && order.attempt() == 1;
         let key = order.text("customer").unwrap_or_default().to_owned();
-        let _ = heard.send((name, key, order.value.number, fails));
+        let _ = received.send((name, key, order.value.number, fails));
         async move {
             tokio::task::yield_now().await;
             if fails { Err("not today") } else { Ok(()) }
@@ -27,9 +27,9 @@ async fn listen(mq: &RedisMq, name: &'static str, heard: Heard) -> redis_mq::Lis
 async fn entries_of_one_key_keep_their_order_through_failures_and_when_another_consumer_takes_over() {
     for server in both() {
         let mq = server.connect(quick()).await;
-        let (heard, mut hearing) = mpsc::unbounded_channel();
-        let one = listen(&mq, "one", heard.clone()).await;
-        let two = listen(&mq, "two", heard.clone()).await;
+        let (received, mut inbox) = mpsc::unbounded_channel();
+        let one = listen(&mq, "one", received.clone()).await;
+        let two = listen(&mq, "two", received.clone()).await;
         const EACH: u64 = 60;
         for number in 0..EACH {
             for customer in ["a", "b", "c"] {
@@ -42,7 +42,7 @@ async fn entries_of_one_key_keep_their_order_through_failures_and_when_another_c
         let mut running = Some((one, two));
         let mut consumers = Vec::new();
         while done < 3 * EACH {
-            let (name, key, number, fails) = next(&mut hearing).await;
+            let (name, key, number, fails) = next(&mut inbox).await;
             let expected = last.get(&key).map_or(0, |last| last + 1);
             // At least once: at a change one may come again, but none is passed over and none comes early.
             assert!(number <= expected, "{key}: {number} came before {expected}");
@@ -84,16 +84,16 @@ async fn keys_do_not_wait_for_each_other() {
             .connect(redis_mq::Settings { processing_timeout: Duration::from_secs(20), ..quick() })
             .await;
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
-        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let (received, mut inbox) = mpsc::unbounded_channel();
         let handler = {
             let gate = gate.clone();
             move |order: Entry<Order>| {
-                let (gate, heard) = (gate.clone(), heard.clone());
+                let (gate, received) = (gate.clone(), received.clone());
                 async move {
                     if order.value.number == 0 {
                         gate.acquire().await.map_err(|_| "closed")?.forget();
                     }
-                    heard.send(order.value.number).map_err(|_| "nobody listens")
+                    received.send(order.value.number).map_err(|_| "nobody listens")
                 }
             }
         };
@@ -105,10 +105,10 @@ async fn keys_do_not_wait_for_each_other() {
         for number in 0..6 {
             mq.send("order", &Order { number }).await.unwrap();
         }
-        let odd = [next(&mut hearing).await, next(&mut hearing).await, next(&mut hearing).await];
+        let odd = [next(&mut inbox).await, next(&mut inbox).await, next(&mut inbox).await];
         assert_eq!(odd, [1, 3, 5]);
         gate.add_permits(1);
-        let even = [next(&mut hearing).await, next(&mut hearing).await, next(&mut hearing).await];
+        let even = [next(&mut inbox).await, next(&mut inbox).await, next(&mut inbox).await];
         assert_eq!(even, [0, 2, 4]);
         mq.shutdown().await.unwrap();
     }

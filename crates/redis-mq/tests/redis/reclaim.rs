@@ -80,12 +80,12 @@ async fn what_is_still_worked_on_is_not_taken_over_however_long_it_takes() {
     for server in both() {
         let mq = server.connect(quick()).await;
         let (begun, mut beginning) = mpsc::unbounded_channel();
-        let (go, gone) = tokio::sync::watch::channel(false);
+        let (go, removed) = tokio::sync::watch::channel(false);
         let slow = move |order: Entry<Order>| {
-            let (begun, mut gone) = (begun.clone(), gone.clone());
+            let (begun, mut removed) = (begun.clone(), removed.clone());
             async move {
                 let _ = begun.send(order.value.number);
-                gone.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go")
+                removed.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go")
             }
         };
         // This one may take an hour; the other takes over after five seconds what nobody works on.
@@ -126,9 +126,10 @@ async fn consumers_that_are_gone_for_long_are_taken_out_only_if_they_hold_nothin
             };
             all.iter().map(name).collect::<Vec<_>>()
         };
-        let gone = Settings { consumer_idle_max: Duration::from_millis(1), ..quick() };
-        let mq =
-            server.connect(Settings { processing_timeout: Duration::from_secs(3600), ..gone.clone() }).await;
+        let removed = Settings { consumer_idle_max: Duration::from_millis(1), ..quick() };
+        let mq = server
+            .connect(Settings { processing_timeout: Duration::from_secs(3600), ..removed.clone() })
+            .await;
         let done = |_: Entry<Order>| async { Ok::<(), String>(()) };
         let listener = mq.listener("order", done).start().await.unwrap();
         wait_until("the idle one is out", || !names().contains(&"idle".to_owned()));

@@ -18,10 +18,10 @@ type Heard = mpsc::UnboundedReceiver<(u64, u32)>;
 
 /// Tells the number and the try of each; the first try of number 1 fails if `moody`.
 async fn listen(mq: &RedisMq, moody: bool) -> (Listener, Heard) {
-    let (told, telling) = mpsc::unbounded_channel();
+    let (reported, telling) = mpsc::unbounded_channel();
     let handler = move |order: Entry<Order>| {
         let (number, attempt) = (order.value.number, order.attempt());
-        let _ = told.send((number, attempt));
+        let _ = reported.send((number, attempt));
         async move { if moody && number == 1 && attempt == 1 { Err("not today") } else { Ok(()) } }
     };
     let subscription = mq.listener("order", handler).consumer("one").ordered_by_field("customer");
@@ -260,11 +260,11 @@ async fn one_group_keeps_the_order_of_a_topic_and_of_its_dead_letters_at_the_sam
     let (_, mut telling) = listen(&mq, false).await;
     send(&mq, [1]).await;
     assert_eq!(numbers(&mut telling, 1).await, [1]);
-    let (told, mut dying) = mpsc::unbounded_channel();
+    let (reported, mut dying) = mpsc::unbounded_channel();
     let dead = mq.dead_letters("order").unwrap();
     let handler = move |order: Entry<Order>| {
-        let told = told.send(order.value.number).map_err(|_| "nobody listens");
-        async move { told }
+        let reported = reported.send(order.value.number).map_err(|_| "nobody listens");
+        async move { reported }
     };
     let subscription = dead.listener("redis-mq", handler).consumer("other");
     subscription.ordered_by_field("customer").start().await.unwrap();

@@ -10,9 +10,9 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{Order, next, quick, server::both, wait_until};
 
-fn always_fail(told: mpsc::UnboundedSender<u32>) -> Handler {
+fn always_fail(reported: mpsc::UnboundedSender<u32>) -> Handler {
     Handler::each(move |order: Entry<Order>| {
-        let _ = told.send(order.attempt());
+        let _ = reported.send(order.attempt());
         async { Err::<(), _>("not today") }
     })
 }
@@ -21,8 +21,8 @@ fn always_fail(told: mpsc::UnboundedSender<u32>) -> Handler {
 async fn what_fails_is_tried_to_the_limit_and_then_is_a_dead_letter() {
     for server in both() {
         let mq = server.connect(quick()).await;
-        let (told, mut telling) = mpsc::unbounded_channel();
-        mq.listener("order", always_fail(told)).attempts(3).start().await.unwrap();
+        let (reported, mut telling) = mpsc::unbounded_channel();
+        mq.listener("order", always_fail(reported)).attempts(3).start().await.unwrap();
         let id = mq.send("order", &Order { number: 7 }).await.unwrap();
         let tries = [next(&mut telling).await, next(&mut telling).await, next(&mut telling).await];
         assert_eq!(tries, [1, 2, 3]);
@@ -60,10 +60,10 @@ async fn the_count_outlives_the_process_and_is_the_groups() {
             ..Retry::default()
         };
         let settings = Settings { retry, ..quick() };
-        let (told, mut telling) = mpsc::unbounded_channel();
+        let (reported, mut telling) = mpsc::unbounded_channel();
         for attempt in 1..=3 {
             let mq = server.connect(settings.clone()).await;
-            mq.listener("order", always_fail(told.clone())).start().await.unwrap();
+            mq.listener("order", always_fail(reported.clone())).start().await.unwrap();
             if attempt == 1 {
                 mq.send("order", &Order { number: 1 }).await.unwrap();
             }
@@ -79,9 +79,9 @@ async fn tries_wait_their_interval_and_others_do_not_wait_for_them() {
     for server in both() {
         let retry = Retry { min: Duration::from_millis(600), backoff: Backoff::Fixed, ..Retry::default() };
         let mq = server.connect(Settings { retry, concurrency: 1, ..quick() }).await;
-        let (told, mut telling) = mpsc::unbounded_channel();
+        let (reported, mut telling) = mpsc::unbounded_channel();
         let moody = move |order: Entry<Order>| {
-            let _ = told.send((order.value.number, order.attempt(), Instant::now()));
+            let _ = reported.send((order.value.number, order.attempt(), Instant::now()));
             let fails = order.value.number == 0 && order.attempt() == 1;
             async move { if fails { Err("not today") } else { Ok(()) } }
         };

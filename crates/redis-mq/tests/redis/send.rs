@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis_mq::{Entry, Error, Message, RedisMq, Settings, Trim, Unacknowledged};
 use testkit::servers::redis::{Redis, installed};
 
-use crate::{Order, connect, entries, hear, next, server::both};
+use crate::{Order, connect, entries, listen, next, server::both};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_sent_stands_in_the_stream_of_its_event() {
@@ -107,16 +107,16 @@ async fn field_maps_values_and_batches_are_sent_and_answered_with_their_ids() {
     for server in both() {
         let mq = server.connect(Settings::default()).await;
         let one = mq.send_fields("fields", [("city", "Bonn"), ("zip", "53111")]).await.unwrap();
-        let mut hearing = hear::<BTreeMap<String, String>>(&mq, "fields").await;
-        let entry: Entry<BTreeMap<String, String>> = next(&mut hearing).await;
+        let mut inbox = listen::<BTreeMap<String, String>>(&mq, "fields").await;
+        let entry: Entry<BTreeMap<String, String>> = next(&mut inbox).await;
         assert_eq!((entry.id, entry.value["city"].as_str(), entry.value.len()), (one, "Bonn", 2));
 
         let orders: Vec<_> = (0..1_200).map(|number| Order { number }).collect();
         let ids: Vec<_> =
             mq.send_batch("many", &orders).await.unwrap().into_iter().map(Result::unwrap).collect();
         let there: Vec<(String, Vec<String>)> = server.of("many").run(&["XRANGE", "many", "-", "+"]);
-        let told: Vec<_> = ids.iter().map(|id| id.as_str()).collect();
-        assert_eq!(told, there.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), "in their order");
+        let reported: Vec<_> = ids.iter().map(|id| id.as_str()).collect();
+        assert_eq!(reported, there.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), "in their order");
         mq.shutdown().await.unwrap();
     }
 }

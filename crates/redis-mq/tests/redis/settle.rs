@@ -17,9 +17,9 @@ async fn an_entry_is_acknowledged_retried_or_given_up_by_its_id() {
             ..Default::default()
         };
         let mq = server.connect(Settings { retry, ..quick() }).await;
-        let (told, mut telling) = mpsc::unbounded_channel();
+        let (reported, mut telling) = mpsc::unbounded_channel();
         let moody = move |order: Entry<Order>| {
-            let _ = told.send((order.value.number, order.attempt()));
+            let _ = reported.send((order.value.number, order.attempt()));
             async move { if order.attempt() == 1 { Err("not today") } else { Ok(()) } }
         };
         mq.listener("order", moody).start().await.unwrap();

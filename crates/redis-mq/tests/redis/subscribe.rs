@@ -17,11 +17,11 @@ use crate::{Order, next, quick, server::both, wait_until};
 async fn a_subscription_names_its_topic_group_and_consumer_and_makes_the_group() {
     for server in both() {
         let mq = server.connect(quick()).await;
-        let (heard, mut hearing) = mpsc::unbounded_channel();
-        let hand_on = move |order: Entry<Order>| std::future::ready(heard.send(order).map_err(|_| "gone"));
+        let (received, mut inbox) = mpsc::unbounded_channel();
+        let hand_on = move |order: Entry<Order>| std::future::ready(received.send(order).map_err(|_| "gone"));
         mq.subscribe("order", "billing", "one", hand_on).start().await.unwrap();
         let id = mq.send("order", &Order { number: 42 }).await.unwrap();
-        let entry = next(&mut hearing).await;
+        let entry = next(&mut inbox).await;
         // D8: the id, the fields as they are, and the value.
         assert_eq!((entry.id, entry.value), (id, Order { number: 42 }));
         let consumers: Vec<BTreeMap<String, redis::Value>> =
@@ -36,16 +36,16 @@ async fn a_subscription_names_its_topic_group_and_consumer_and_makes_the_group()
 async fn handlers_wait_or_block_and_take_one_or_many() {
     for server in both() {
         let mq = server.connect(Settings { batch: 10, ..quick() }).await;
-        let (heard, mut hearing) = mpsc::unbounded_channel();
-        let hear = |name: &'static str| {
-            let heard = heard.clone();
-            move |numbers: Vec<u64>| heard.send((name, numbers)).map_err(|_| "nobody listens")
+        let (received, mut inbox) = mpsc::unbounded_channel();
+        let listen = |name: &'static str| {
+            let received = received.clone();
+            move |numbers: Vec<u64>| received.send((name, numbers)).map_err(|_| "nobody listens")
         };
         let one = |order: Entry<Order>| vec![order.value.number];
         let many =
             |orders: Vec<Entry<Order>>| orders.iter().map(|order| order.value.number).collect::<Vec<_>>();
         let (each, blocking, batch, blocking_batch) =
-            (hear("each"), hear("blocking"), hear("batch"), hear("both"));
+            (listen("each"), listen("blocking"), listen("batch"), listen("both"));
         let handlers = [
             Handler::each(move |order| std::future::ready(each(one(order)))),
             Handler::blocking(move |order| blocking(one(order))),
@@ -60,7 +60,7 @@ async fn handlers_wait_or_block_and_take_one_or_many() {
         }
         let mut all: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         while all.len() < 4 || all.values().any(|numbers| numbers.len() < 50) {
-            let (name, numbers) = next(&mut hearing).await;
+            let (name, numbers) = next(&mut inbox).await;
             let most = if matches!(name, "batch" | "both") { 10 } else { 1 };
             assert!((1..=most).contains(&numbers.len()), "{name}: {numbers:?}");
             all.entry(name).or_default().extend(numbers);
@@ -119,9 +119,10 @@ async fn of_a_batch_that_fails_only_the_culprit_is_blamed() {
 async fn a_filter_passes_over_what_is_not_wanted() {
     for server in both() {
         let mq = server.connect(quick()).await;
-        let (heard, mut hearing) = mpsc::unbounded_channel();
-        let hand_on =
-            move |order: Entry<Order>| std::future::ready(heard.send(order.value.number).map_err(|_| "gone"));
+        let (received, mut inbox) = mpsc::unbounded_channel();
+        let hand_on = move |order: Entry<Order>| {
+            std::future::ready(received.send(order.value.number).map_err(|_| "gone"))
+        };
         let by_content = |entry: &Entry<()>| {
             entry.text("region") == Some("eu") && entry.json::<Order>().is_ok_and(|order| order.number >= 5)
         };
@@ -131,10 +132,10 @@ async fn a_filter_passes_over_what_is_not_wanted() {
             let message = Message::json(&Order { number }).unwrap().property("region", region).unwrap();
             mq.send_message("order", &message).await.unwrap();
         }
-        assert_eq!([next(&mut hearing).await, next(&mut hearing).await], [6, 8]);
+        assert_eq!([next(&mut inbox).await, next(&mut inbox).await], [6, 8]);
         wait_until("all are acknowledged", || server.pending("order", "redis-mq") == 0);
         mq.shutdown().await.unwrap();
-        assert!(hearing.try_recv().is_err());
+        assert!(inbox.try_recv().is_err());
     }
 }
 
@@ -150,13 +151,14 @@ async fn urgent_ones_come_first_and_none_waits_for_ever() {
                 sent.unwrap();
             }
         }
-        let (heard, mut hearing) = mpsc::unbounded_channel();
-        let hand_on =
-            move |order: Entry<Order>| std::future::ready(heard.send(order.value.number).map_err(|_| "gone"));
+        let (received, mut inbox) = mpsc::unbounded_channel();
+        let hand_on = move |order: Entry<Order>| {
+            std::future::ready(received.send(order.value.number).map_err(|_| "gone"))
+        };
         mq.listener("order", hand_on).concurrency(1).start().await.unwrap();
         let mut all = Vec::new();
         for _ in 0..300 {
-            all.push(next(&mut hearing).await / 1_000);
+            all.push(next(&mut inbox).await / 1_000);
         }
         let first = |priority: u64, count: usize| {
             all.iter().enumerate().filter(|(_, p)| **p == priority).nth(count - 1).map(|(at, _)| at).unwrap()
@@ -173,7 +175,7 @@ async fn urgent_ones_come_first_and_none_waits_for_ever() {
         mq.send_message("order", &Message::json(&Order { number: 7 }).unwrap().priority(Priority::High))
             .await
             .unwrap();
-        next(&mut hearing).await;
+        next(&mut inbox).await;
         mq.shutdown().await.unwrap();
     }
 }
@@ -182,16 +184,17 @@ async fn urgent_ones_come_first_and_none_waits_for_ever() {
 async fn a_priority_that_nobody_used_before_is_found_by_listeners_that_run() {
     for server in both() {
         let mq = server.connect(quick()).await;
-        let (heard, mut hearing) = mpsc::unbounded_channel();
-        let hand_on =
-            move |order: Entry<Order>| std::future::ready(heard.send(order.value.number).map_err(|_| "gone"));
+        let (received, mut inbox) = mpsc::unbounded_channel();
+        let hand_on = move |order: Entry<Order>| {
+            std::future::ready(received.send(order.value.number).map_err(|_| "gone"))
+        };
         mq.listener("order", hand_on).start().await.unwrap();
         mq.send("order", &Order { number: 1 }).await.unwrap();
-        assert_eq!(next(&mut hearing).await, 1);
+        assert_eq!(next(&mut inbox).await, 1);
         for (number, priority) in [(2, Priority::Low), (3, Priority::High)] {
             let message = Message::json(&Order { number }).unwrap().priority(priority);
             mq.send_message("order", &message).await.unwrap();
-            assert_eq!(next(&mut hearing).await, number);
+            assert_eq!(next(&mut inbox).await, number);
         }
         mq.shutdown().await.unwrap();
     }
@@ -204,12 +207,12 @@ async fn what_was_read_and_not_begun_is_handed_back_at_a_stop() {
             .connect(Settings { processing_timeout: std::time::Duration::from_secs(3600), ..quick() })
             .await;
         let (begun, mut beginning) = mpsc::unbounded_channel();
-        let (go, gone) = tokio::sync::watch::channel(false);
+        let (go, removed) = tokio::sync::watch::channel(false);
         let slow = move |order: Entry<Order>| {
-            let (begun, mut gone) = (begun.clone(), gone.clone());
+            let (begun, mut removed) = (begun.clone(), removed.clone());
             async move {
                 let _ = begun.send(order.value.number);
-                gone.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go")
+                removed.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go")
             }
         };
         for number in 0..20 {
@@ -223,14 +226,15 @@ async fn what_was_read_and_not_begun_is_handed_back_at_a_stop() {
         go.send_replace(true);
         stopping.await.unwrap();
         // Nobody waits an hour for what the other had read.
-        let (heard, mut hearing) = mpsc::unbounded_channel();
-        let hand_on =
-            move |order: Entry<Order>| std::future::ready(heard.send(order.value.number).map_err(|_| "gone"));
+        let (received, mut inbox) = mpsc::unbounded_channel();
+        let hand_on = move |order: Entry<Order>| {
+            std::future::ready(received.send(order.value.number).map_err(|_| "gone"))
+        };
         mq.listener("order", hand_on).consumer("next").start().await.unwrap();
         let mut rest = Vec::new();
         let begun = 2 + std::iter::from_fn(|| beginning.try_recv().ok()).count();
         for _ in begun..20 {
-            rest.push(next(&mut hearing).await);
+            rest.push(next(&mut inbox).await);
         }
         assert!(rest.iter().all(|number| *number >= 2), "{rest:?}");
         wait_until("all are acknowledged", || server.pending("order", "redis-mq") == 0);

@@ -20,8 +20,8 @@ use crate::{Order, SOON, connect, next, quick, wait_until};
 async fn work(timers: &ExpiryTimers) -> mpsc::UnboundedReceiver<ExpiredTimer<Order>> {
     let (done, doing) = mpsc::unbounded_channel();
     let hand_on = move |expired: ExpiredTimer<Order>| {
-        let told = done.send(expired).map_err(|_| "nobody listens");
-        async move { told }
+        let reported = done.send(expired).map_err(|_| "nobody listens");
+        async move { reported }
     };
     timers.listener(hand_on).start().await.unwrap();
     doing
@@ -133,12 +133,12 @@ async fn a_timer_that_is_at_work_is_too_late_to_take_back_and_one_set_meanwhile_
     let mq = connect(&redis, Settings::default()).await;
     let timers = mq.expiry_timers("order:").unwrap();
     let (begun, mut beginning) = mpsc::unbounded_channel();
-    let (go, gone) = tokio::sync::watch::channel(false);
+    let (go, removed) = tokio::sync::watch::channel(false);
     let slow = move |expired: ExpiredTimer<Order>| {
-        let (begun, mut gone) = (begun.clone(), gone.clone());
+        let (begun, mut removed) = (begun.clone(), removed.clone());
         async move {
             let _ = begun.send(expired.value.number);
-            gone.wait_for(|go| *go).await.map(drop)
+            removed.wait_for(|go| *go).await.map(drop)
         }
     };
     timers.listener(slow).start().await.unwrap();
@@ -426,9 +426,9 @@ async fn a_timer_that_failed_comes_again_after_its_own_short_wait_and_one_that_i
     // The loop sleeps for longer than this test may take.
     let mq = connect(&redis, Settings { poll_interval: Duration::from_secs(60), ..quick() }).await;
     let timers = mq.expiry_timers("order:").unwrap();
-    let (told, mut telling) = mpsc::unbounded_channel();
+    let (reported, mut telling) = mpsc::unbounded_channel();
     let handler = move |expired: ExpiredTimer<Order>| {
-        let _ = told.send((expired.value.number, expired.attempt));
+        let _ = reported.send((expired.value.number, expired.attempt));
         async move {
             match (expired.value.number, expired.attempt) {
                 (1, 1) => Err("not yet"),

@@ -18,9 +18,9 @@ async fn trimming_never_passes_what_a_group_has_not_acknowledged_and_names_who_h
         let trim = Trim { max_len: Some(10), ..Trim::default() };
         let mq = server.connect(Settings { trim, ..quick() }).await;
         server.of("order").run::<()>(&["XGROUP", "CREATE", "order", "slow", "0", "MKSTREAM"]);
-        let (told, mut telling) = mpsc::unbounded_channel();
+        let (reported, mut telling) = mpsc::unbounded_channel();
         mq.listener("order", done())
-            .on_stalled(move |stalled| drop(told.send(stalled.clone())))
+            .on_stalled(move |stalled| drop(reported.send(stalled.clone())))
             .start()
             .await
             .unwrap();
@@ -60,15 +60,15 @@ async fn of_several_groups_that_need_an_entry_the_one_that_is_furthest_behind_is
         for number in 0..50 {
             mq.send("order", &Order { number }).await.unwrap();
         }
-        let (told, mut telling) = mpsc::unbounded_channel();
-        let (go, gone) = tokio::sync::watch::channel(false);
+        let (reported, mut telling) = mpsc::unbounded_channel();
+        let (go, removed) = tokio::sync::watch::channel(false);
         // It has the first entry in hand, as a busy one has.
         let busy = move |_: Entry<Order>| {
-            let mut gone = gone.clone();
-            async move { gone.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go") }
+            let mut removed = removed.clone();
+            async move { removed.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go") }
         };
         mq.listener("order", busy)
-            .on_stalled(move |stalled| drop(told.send(stalled.clone())))
+            .on_stalled(move |stalled| drop(reported.send(stalled.clone())))
             .start()
             .await
             .unwrap();
@@ -117,15 +117,18 @@ async fn what_is_trimmed_away_while_it_is_pending_is_reported() {
         mq.listener("order", fail)
             .retry(redis_mq::Retry { max: Duration::from_millis(300), ..retry })
             .trim(trim)
-            .on_lost(move |told| drop(lost.send(told.clone())))
+            .on_lost(move |reported| drop(lost.send(reported.clone())))
             .start()
             .await
             .unwrap();
         let first = mq.send("order", &Order { number: 1 }).await.unwrap();
         next(&mut beginning).await;
         mq.send("order", &Order { number: 2 }).await.unwrap();
-        let told = next(&mut losing).await;
-        assert_eq!((told.event.as_str(), told.group.as_str(), told.ids), ("order", "redis-mq", vec![first]));
+        let reported = next(&mut losing).await;
+        assert_eq!(
+            (reported.event.as_str(), reported.group.as_str(), reported.ids),
+            ("order", "redis-mq", vec![first])
+        );
         wait_until("only the other is pending", || server.pending("order", "redis-mq") == 1);
         mq.shutdown().await.unwrap();
     }

@@ -1,15 +1,15 @@
-//! Who calls.
+//! The caller of a request.
 
 use duly::{MessageId, matches_pattern};
 
 use super::Role;
 
-/// Who calls: what the token allows.
+/// The caller, with the rights of its token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The name of the token, for the log.
     pub name: String,
-    /// What it may do.
+    /// Its roles.
     pub roles: Vec<Role>,
     /// For which topics: patterns with `*`. Empty: all.
     pub topics: Vec<String>,
@@ -102,9 +102,9 @@ mod tests {
         }
         assert_eq!(shop.ids_in_words(), "order*, mail:*");
         assert!(caller(&[Role::Produce], &[]).may_choose("42"));
-        let told = Caller { ids: vec!["s-*".into()], ..shop };
-        assert!(told.may_choose("s-1") && !told.may_choose("order-42"));
-        assert_eq!(told.ids_in_words(), "s-*");
+        let limited = Caller { ids: vec!["s-*".into()], ..shop };
+        assert!(limited.may_choose("s-1") && !limited.may_choose("order-42"));
+        assert_eq!(limited.ids_in_words(), "s-*");
     }
 
     #[test]

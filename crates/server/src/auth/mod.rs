@@ -1,4 +1,4 @@
-//! Who may do what: tokens, roles, and from where they are asked for.
+//! Authorization: tokens, roles, and the routes that need them.
 
 mod caller;
 mod host;

@@ -2,11 +2,11 @@
 
 use super::{Caller, Role, Tokens};
 
-/// So many pairs are named; further ones are only counted.
+/// Pairs listed by name; further ones are only counted.
 const NAMED_MAX: usize = 10;
 
 impl Tokens {
-    /// What keeps tenants apart are topics and ids that do not overlap. Each pair of tokens where they do, in words.
+    /// The pairs of tokens whose topics or ids overlap, in words. Tenants are separate only if they do not.
     ///
     /// Tokens with the same patterns are one tenant's. Those that neither send nor operate take nothing from others.
     pub fn overlaps(&self) -> Vec<String> {
@@ -36,7 +36,7 @@ fn overlap_of(one: &Caller, two: &Caller) -> Option<String> {
         let words = "if they are of different tenants, give them topics that do not overlap";
         return Some(format!("{names} reach the same topics, by {own:?} and {other:?}: {words}"));
     }
-    // Whoever does not send chooses no ids.
+    // A token that may not send chooses no ids.
     if ![one, two].iter().all(|caller| caller.may(Role::Produce)) {
         return None;
     }

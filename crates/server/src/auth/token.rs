@@ -54,9 +54,9 @@ impl fmt::Debug for TokenHash {
 /// One token of the configuration: its hash, and who holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What is kept of it.
+    /// The stored hash.
     pub hash: TokenHash,
-    /// Who holds it, and what it allows.
+    /// Its holder and rights.
     pub caller: Caller,
 }
 

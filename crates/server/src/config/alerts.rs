@@ -13,7 +13,7 @@ use super::{
     written::{Node, Value},
 };
 
-/// What switches one off.
+/// The value that switches an alert off.
 const OFF: &str = "off";
 
 pub(super) fn rules(section: &mut Section<'_>) -> AlertRules {
@@ -30,7 +30,7 @@ pub(super) fn rules(section: &mut Section<'_>) -> AlertRules {
                 let origin = section.origin.clone();
                 section.fault("", &origin, fault.detail);
             }
-            // What a topic does not say is as it is for all.
+            // A topic inherits the thresholds that it does not set.
             thresholds(section, &all)
         });
         topics.into_iter().collect()

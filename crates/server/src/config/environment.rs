@@ -1,4 +1,4 @@
-//! What the environment says, laid over the file.
+//! Environment variables, which override the file.
 //!
 //! `DULY__STORE__LEASE` is `store.lease`: two underscores between levels. `DULY__STORE__REDIS_FILE` names a file that holds the
 //! value, for secrets. Names that stand in the file are found whatever their case; a new one is taken in lower case.

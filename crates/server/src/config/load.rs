@@ -12,7 +12,7 @@ use super::{
 /// A configuration, and where each of its settings came from.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What is used.
+    /// The configuration in use.
     pub config: Config,
     /// Each setting, in the order of the reference; secrets are masked.
     pub settings: Vec<Setting>,
@@ -50,7 +50,7 @@ pub(super) fn read(sources: &Sources) -> (Option<Config>, Reading) {
     flags(&mut table, &sources.flags);
     let insecure = sources.flags.insecure_no_auth;
     let config = Section::read_all(&mut reading, table, |top| resolve::config(top, insecure));
-    // Whoever read a secret should have kept it to himself; this is for those who did not.
+    // Readers mask secrets themselves. This catches what one of them missed.
     for problem in &mut reading.problems {
         problem.detail = without(&secrets, &problem.detail);
     }

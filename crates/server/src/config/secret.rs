@@ -1,4 +1,4 @@
-//! What must not be shown.
+//! Secrets, which are never shown.
 
 pub use duly_core::secret::Secret;
 pub(super) use duly_core::secret::{MASK, is_secret_name, mask_url};

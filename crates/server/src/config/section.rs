@@ -16,18 +16,18 @@ use super::{
 /// One setting as it is used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setting {
-    /// Where it stands: `sinks.orders.timeout`.
+    /// Its path: `sinks.orders.timeout`.
     pub path: String,
-    /// What is used; secrets are masked, `null` is not set.
+    /// The value in use. Secrets are masked; `null` means not set.
     pub value: Json,
-    /// Where it came from.
+    /// The file or variable it came from.
     pub from: Origin,
     /// The line, if it came from the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
 }
 
-/// What was found so far.
+/// The values and problems found so far.
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) problems: Vec<Problem>,
@@ -78,13 +78,13 @@ impl<'r> Section<'r> {
         join(&self.path, key)
     }
 
-    /// Says what is wrong with `key`.
+    /// Reports a fault of `key`.
     pub(super) fn fault(&mut self, key: &str, origin: &Origin, detail: impl Into<String>) {
         let path = if key.is_empty() { self.path.clone() } else { self.at(key) };
         self.reading.problems.push(Problem::new(path, origin.clone(), detail));
     }
 
-    /// Says what is used for `key`.
+    /// Records the value in use for `key`.
     pub(super) fn note(&mut self, key: &str, origin: &Origin, value: Json) {
         let value = if origin.is_secret_file() { MASK.into() } else { value };
         let setting = Setting { path: self.at(key), value, from: origin.clone(), line: origin.line() };
@@ -116,7 +116,7 @@ impl<'r> Section<'r> {
         self.table.contains_key(key)
     }
 
-    /// What stands at `key`, left there.
+    /// The value of `key`, which stays in the section.
     pub(super) fn peek(&self, key: &str) -> Option<&Node> {
         self.table.get(key)
     }
@@ -197,7 +197,7 @@ impl<'r> Section<'r> {
         if from > to && !faulty {
             let origin = self.origin_of(low).max(self.origin_of(high));
             let (from, to) = (show_span(from), show_span(to));
-            // What somebody wrote is at fault, not what is as usual.
+            // A written value is at fault, never a default.
             if self.is_written(high) && !self.is_written(low) {
                 self.fault(high, &origin, format!("it is {to}, shorter than {low}, which is {from}"));
             } else {

@@ -16,7 +16,7 @@ use super::{
     written::{Node, Value},
 };
 
-/// What a lane may hold claimed: more would be cut down without a word.
+/// The limit of claims of a lane. A higher setting is refused, because the scheduler would lower it silently.
 const IN_FLIGHT_MAX: usize = LaneSettings::IN_FLIGHT_MAX;
 /// The most messages of one call: no lane holds more ready to be handed over.
 const BATCH_MAX: usize = LaneSettings::BUFFERED_MAX;
@@ -114,7 +114,7 @@ fn too_short_for_a_request(section: &mut Section<'_>, timeout: Duration, call: D
     }
 }
 
-/// What a sink says of itself; nothing, if its own settings are faulty.
+/// The description of a sink; nothing if its settings are faulty.
 struct Target {
     batch: usize,
     call: Option<Duration>,
@@ -181,7 +181,7 @@ fn own_retry(section: &mut Section<'_>, general: &RetryPolicy) -> Option<RetryPo
     Some(section.table("retry", |section| retry(section, general.clone())))
 }
 
-/// What the sink is: the keys that are left are its own.
+/// The technology of the sink. The remaining keys are its own.
 fn config(section: &mut Section<'_>) -> Option<SinkConfig> {
     let origin = section.origin.clone();
     section.expect("kind");

@@ -37,10 +37,10 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those of this process: the file that `--config` names or `./duly.toml` if it is there, and its environment.
+    /// The sources of this process: the file of `--config`, or `./duly.toml` if it exists, and the environment.
     pub fn from_process(flags: Flags) -> Self {
         let file = flags.config.clone().or_else(|| Path::new(FILE).exists().then(|| PathBuf::from(FILE)));
-        // A value that is not text cannot be meant for us; one of ours that is not will be told as wrong.
+        // A variable of another program need not be text. One of ours that is not is reported.
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| {
                 Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))

@@ -53,7 +53,7 @@ pub(super) fn read(table: &Table, general: &[&str]) -> (Option<SinkConfig>, Vec<
         }
     };
     for fault in config.check() {
-        // What was taken out is told already, and is not missing.
+        // A key that was removed is reported already, and is not missing.
         let reported = faults.iter().any(|(key, _)| first(key) == first(&fault.path));
         if !reported {
             faults.push((fault.path, scrubbed(fault.detail, table)));

@@ -38,7 +38,7 @@ impl TlsFiles {
     }
 }
 
-/// What is wrong with one of the two files.
+/// The fault of one of the two files.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{words}")]
 pub struct TlsFault {

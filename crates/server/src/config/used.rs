@@ -35,13 +35,13 @@ pub struct Config {
     pub retry: RetryPolicy,
     /// How the built-in queue is served.
     pub handlers: HandlerOptions,
-    /// What operators want to be told.
+    /// When alerts are sent, and where.
     pub alerts: AlertRules,
-    /// What one message and one batch may be.
+    /// The limits of a message and of a batch.
     pub limits: Limits,
-    /// What one connection may be.
+    /// The limits of a connection.
     pub http: HttpLimits,
-    /// Who may call.
+    /// The tokens and their roles.
     pub tokens: Tokens,
     /// Listen beyond loopback without tokens.
     pub insecure_no_auth: bool,
@@ -93,7 +93,7 @@ impl SourceSetup {
         }
     }
 
-    /// What is wrong with where the broker is: the setting, and why.
+    /// The fault in the address of the broker: the setting, and why.
     #[cfg(feature = "rabbitmq")]
     pub(super) fn faults(&self) -> Vec<(&'static str, String)> {
         let files = ["ca", "client_cert", "client_key"];
@@ -123,13 +123,13 @@ pub struct StoreSetup {
 /// One sink: what it is, and how it is served.
 #[derive(Debug, Clone)]
 pub struct SinkSetup {
-    /// How it is served.
+    /// Rate, retries and concurrency.
     pub options: SinkOptions,
-    /// What it is.
+    /// The settings of its technology.
     pub config: duly_sinks::SinkConfig,
 }
 
-/// What connections may take.
+/// The limits of connections.
 #[derive(Debug, Clone)]
 pub struct HttpLimits {
     /// Connections at the same time.
@@ -191,7 +191,7 @@ impl fmt::Debug for AlertRules {
 }
 
 impl Thresholds {
-    /// Those of a configuration that names none.
+    /// The thresholds of a configuration without any.
     pub fn usual() -> Self {
         Self {
             overdue: Some(Duration::from_secs(10)),

@@ -37,7 +37,7 @@ impl Node {
         Self { value, origin, hidden: false }
     }
 
-    /// What it is, for somebody who wanted something else.
+    /// The type of the value, for the error of a wrong type.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             Value::Text(_) => "text",

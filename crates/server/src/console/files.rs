@@ -4,12 +4,12 @@
 pub(super) struct File {
     /// Below the page's own address.
     pub(super) path: &'static str,
-    /// What is in it.
+    /// Its content.
     pub(super) bytes: &'static [u8],
 }
 
 impl File {
-    /// What a browser is told that it is; `nosniff` makes it believe that.
+    /// Its content type; `nosniff` makes browsers follow it.
     pub(super) fn kind(&self) -> &'static str {
         match self.path.rsplit_once('.').map(|(_, ending)| ending) {
             Some("html") => "text/html; charset=utf-8",
@@ -51,10 +51,10 @@ pub(super) const FILES: &[File] = files![
     "js/health.js",
     "js/help.js",
     "js/histogram.js",
+    "js/history.js",
     "js/i18n.js",
     "js/keys.js",
     "js/lib.js",
-    "js/life.js",
     "js/live.js",
     "js/login.js",
     "js/main.js",

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use self::files::{FILES, File, PAGE};
 
-/// What the page may do: load its own files, and call its own server. Nothing inline, nothing from elsewhere, in nobody's
+/// The content security policy: the page may load its own files, and call its own server. Nothing inline, nothing from elsewhere, in nobody's
 /// frame; and no script can turn text into markup, whatever a message holds.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \

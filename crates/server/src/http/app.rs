@@ -36,11 +36,11 @@ pub struct App {
     pub(super) recent_lanes: RecentLanes,
 }
 
-/// What a node knows of itself.
+/// Facts about this node.
 pub struct NodeInfo {
     /// Its name.
     pub name: String,
-    /// Where it listens: on loopback only names of this machine are taken as Host.
+    /// Its listen address. On loopback, only names of this machine are accepted as Host.
     pub listen: std::net::SocketAddr,
     /// Whether it delivers, or only accepts.
     pub delivers: bool,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     auth::Role,
-    wire::{BatchResult, NewMessage, Problem},
+    wire::{BatchResult, NewMessage},
 };
 
 /// The path of batches: the only request body without a size limit.
@@ -47,7 +47,6 @@ const GROUPS: usize = 4;
     request_body(content((NewMessage = "application/x-ndjson"), (Vec<NewMessage> = "application/json"))),
     responses(
         (status = 200, description = "One result per item", content((BatchResult = "application/x-ndjson"), (Vec<BatchResult> = "application/json"))),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn send(

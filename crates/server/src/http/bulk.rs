@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     auth::Role,
-    wire::{BulkAnswer, BulkRequest, Filter, MovedRequest, Problem},
+    wire::{BulkAnswer, BulkRequest, Filter, MovedRequest},
 };
 
 /// Messages changed by one call of the store when a filter selects them.
@@ -70,7 +70,6 @@ impl Change {
     post, path = "/v1/messages/cancel", operation_id = "cancel_messages", tag = "messages", request_body = BulkRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn cancel(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Json<BulkAnswer>> {
@@ -83,7 +82,6 @@ pub(super) async fn cancel(State(app): State<Arc<App>>, who: Who, sent: Body) ->
     post, path = "/v1/messages/reschedule", operation_id = "reschedule_messages", tag = "messages", request_body = MovedRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn reschedule(
@@ -103,7 +101,6 @@ pub(super) async fn reschedule(
     post, path = "/v1/messages/fire", operation_id = "fire_messages", tag = "messages", request_body = BulkRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Json<BulkAnswer>> {
@@ -120,7 +117,6 @@ pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> A
     post, path = "/v1/dead/replay", operation_id = "replay_dead_letters", tag = "dead letters", request_body = BulkRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Json<BulkAnswer>> {
@@ -133,7 +129,6 @@ pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) ->
     post, path = "/v1/dead/purge", operation_id = "purge_dead_letters", tag = "dead letters", request_body = BulkRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn purge(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Json<BulkAnswer>> {
@@ -207,7 +202,7 @@ async fn by_ids(
     Ok(())
 }
 
-/// Those of `ids` whose topics the caller may access. The others look like unknown ids to the caller.
+/// The ids whose topics the caller may access. The others look like unknown ids to the caller.
 async fn own(app: &App, who: &Who, ids: &[MessageId], unknown: &mut u64) -> ApiResult<Vec<MessageId>> {
     if who.sees_all() {
         return Ok(ids.to_vec());

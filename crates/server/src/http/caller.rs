@@ -53,7 +53,7 @@ fn known(app: &App, headers: &HeaderMap) -> ApiResult<Cow<'static, Caller>> {
 }
 
 impl Who {
-    /// Who they are.
+    /// The identified caller.
     pub(super) fn caller(&self) -> &Caller {
         &self.0
     }

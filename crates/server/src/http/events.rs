@@ -23,10 +23,10 @@ use super::{
 };
 use crate::{
     auth::Role,
-    wire::{Alert, EVENTS_KEEP_ALIVE, Happened, Problem},
+    wire::{Alert, EVENTS_KEEP_ALIVE, Happened},
 };
 
-/// What to follow.
+/// The events to follow.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -63,7 +63,6 @@ impl Follow {
     get, path = "/v1/events", operation_id = "follow_events", tag = "overview", params(Follow),
     responses(
         (status = 200, description = "A stream without end", body = Happened, content_type = "text/event-stream"),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn follow(

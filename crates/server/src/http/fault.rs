@@ -30,7 +30,7 @@ pub struct Fault {
     state: Option<State>,
 }
 
-/// What a handler returns.
+/// The result of a handler.
 pub(super) type ApiResult<T> = Result<T, Fault>;
 
 impl Fault {

@@ -57,7 +57,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     auth::Role,
-    wire::{Accepted, Cancelled, Message, NewMessage, Page, Problem, Reschedule, Rescheduled, plain},
+    wire::{Accepted, Cancelled, Message, NewMessage, Page, Reschedule, Rescheduled, plain},
 };
 
 /// Messages of one page.
@@ -34,7 +34,6 @@ pub(super) const LIMIT_MAX: usize = 1_000;
     responses(
         (status = 201, description = "Accepted: it is durable", body = Accepted),
         (status = 200, description = "Known with the same id and content: nothing changed", body = Accepted),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn send(
@@ -59,7 +58,6 @@ pub(super) async fn send(
     get, path = "/v1/messages/{id}", operation_id = "get_message", tag = "messages", params(("id" = String, Path, description = "The message's id")),
     responses(
         (status = 200, description = "State, times, attempts with each error, receipt of the target", body = Message),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn get(
@@ -81,7 +79,6 @@ pub(super) async fn get(
     params(("id" = String, Path, description = "The message's id")),
     responses(
         (status = 200, description = "Done", body = Rescheduled),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn reschedule(
@@ -101,7 +98,6 @@ pub(super) async fn reschedule(
     post, path = "/v1/messages/{id}/fire", operation_id = "fire_message", tag = "messages", params(("id" = String, Path, description = "The message's id")),
     responses(
         (status = 200, description = "It is due now", body = Rescheduled),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn fire(
@@ -130,7 +126,6 @@ async fn moved(app: &App, who: &Who, id: &str, due: Timestamp) -> ApiResult<Json
     delete, path = "/v1/messages/{id}", operation_id = "cancel_message", tag = "messages", params(("id" = String, Path, description = "The message's id")),
     responses(
         (status = 200, description = "It will not be delivered; `already` if it was cancelled before", body = Cancelled),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn cancel(
@@ -198,7 +193,7 @@ pub(super) struct List {
 /// Parses the query of a URL.
 pub(super) type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
-/// What a caller with the role `read` asks for.
+/// The query of a caller with the role `read`.
 pub(super) struct ReadQuery<T> {
     pub(super) who: Who,
     pub(super) query: T,
@@ -250,7 +245,6 @@ fn unread(rejection: &axum::extract::rejection::QueryRejection) -> Fault {
     get, path = "/v1/messages", operation_id = "list_messages", tag = "messages", params(List),
     responses(
         (status = 200, description = "A page; bodies are left out", body = Page),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> ApiResult<Json<Page>> {
@@ -264,7 +258,6 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
     get, path = "/v1/dead", operation_id = "list_dead_letters", tag = "dead letters", params(List),
     responses(
         (status = 200, description = "A page; bodies are left out", body = Page),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> ApiResult<Json<Page>> {

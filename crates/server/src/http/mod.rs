@@ -46,6 +46,8 @@ pub use listen::{Listening, listen};
 pub use pages::{console_paths, page_paths};
 pub(crate) use topics::Topics;
 
+use crate::wire::Problem;
+
 /// The general part of the OpenAPI document.
 #[derive(OpenApi)]
 #[openapi(
@@ -63,6 +65,7 @@ pub(crate) use topics::Topics;
         (name = "health", description = "For orchestrators and monitoring"),
     ),
     security((), ("token" = [])),
+    components(schemas(Problem)),
     modifiers(&Token),
 )]
 struct Api;

@@ -1,6 +1,6 @@
-//! What the shapes alone do not say of the API: which texts, numbers and combinations are taken.
+//! Rules of the API that types do not express: the texts, numbers and combinations that are accepted.
 //!
-//! Written down beside the file that is made from the code, so that a client which validates by it sends nothing that is
+//! They are added to the schemas made from the types, so that a client which validates by the file sends nothing that is
 //! refused for its form. A fuzzer holds the two together (`crates/server/tests/http/schema.rs`).
 
 use duly::{Key, MessageId, Properties, Receive, SinkName, State, Tag, Timestamp, Topic};
@@ -16,6 +16,7 @@ const PROPERTIES_MAX: u64 = 1_024;
 /// Adds the rules to a file that has the shapes.
 pub(super) fn tighten(api: &mut Value) {
     if let Some(schemas) = api.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        flatten("Message", schemas);
         for (name, schema) in added() {
             schemas.insert(name.into(), schema);
         }
@@ -32,6 +33,9 @@ pub(super) fn tighten(api: &mut Value) {
     let paths = api.get_mut("paths").and_then(Value::as_object_mut);
     for (path, operations) in paths.into_iter().flat_map(Map::iter_mut) {
         for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
+            if can_fail(path) {
+                operation["responses"]["default"] = failure();
+            }
             let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
             for parameter in parameters.into_iter().flatten() {
                 let name = parameter["name"].as_str().unwrap_or_default().to_owned();
@@ -40,6 +44,42 @@ pub(super) fn tighten(api: &mut Value) {
                 }
             }
         }
+    }
+}
+
+/// Whether a route answers errors as a `Problem`. `/v1/whoami` answers everybody; those outside `/v1` have answers of their own.
+fn can_fail(path: &str) -> bool {
+    path.starts_with("/v1/") && path != "/v1/whoami"
+}
+
+/// The answer of every status that a route does not name.
+fn failure() -> Value {
+    let schema = json!({"$ref": "#/components/schemas/Problem"});
+    json!({"description": "See /errors", "content": {"application/problem+json": {"schema": schema}}})
+}
+
+/// Makes one object of a schema and those whose fields it has beside its own (`#[serde(flatten)]`): that is what is sent.
+fn flatten(name: &str, schemas: &mut Map<String, Value>) {
+    let Some(Value::Object(whole)) = schemas.get_mut(name) else { return };
+    let Some(Value::Array(mut parts)) = whole.remove("allOf") else { return };
+    // The schema's own fields stand last.
+    parts.rotate_right(1);
+    let (mut required, mut properties) = (Vec::new(), Map::new());
+    for part in parts {
+        let of_type = part["$ref"].as_str().and_then(|at| at.rsplit('/').next()).map(str::to_owned);
+        let Some(Value::Object(mut part)) = of_type.map_or(Some(part), |of_type| schemas.remove(&of_type))
+        else {
+            continue;
+        };
+        required.extend(part.remove("required").and_then(|all| all.as_array().cloned()).unwrap_or_default());
+        if let Some(Value::Object(fields)) = part.remove("properties") {
+            properties.extend(fields);
+        }
+    }
+    if let Some(Value::Object(whole)) = schemas.get_mut(name) {
+        whole.insert("type".into(), "object".into());
+        whole.insert("required".into(), required.into());
+        whole.insert("properties".into(), properties.into());
     }
 }
 
@@ -72,7 +112,7 @@ struct Text {
     min: usize,
     max: usize,
     ascii: &'static str,
-    /// What it does not begin with.
+    /// A negative lookahead: it does not begin with this.
     unlike: String,
 }
 

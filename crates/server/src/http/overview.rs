@@ -19,8 +19,8 @@ use super::{
 use crate::{
     auth::Role,
     wire::{
-        Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node, NodesAnswer, Problem, Shard,
-        ShardOwner, Stats, TotalsAnswer,
+        Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node, NodesAnswer, Shard, ShardOwner, Stats,
+        TotalsAnswer,
     },
 };
 
@@ -39,7 +39,6 @@ const LISTS_MAX: usize = 100;
     get, path = "/v1/stats", operation_id = "get_stats", tag = "overview",
     responses(
         (status = 200, description = "As of now", body = Stats),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn stats(State(app): State<Arc<App>>, who: Who) -> ApiResult<Json<Stats>> {
@@ -109,7 +108,6 @@ pub(super) struct Span {
     get, path = "/v1/forecast", operation_id = "get_forecast", tag = "overview", params(Span),
     responses(
         (status = 200, description = "From counters, exact to the width of the store's own", body = Forecast),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn forecast(
@@ -192,7 +190,6 @@ async fn own_forecast(
     get, path = "/v1/nodes", operation_id = "list_nodes", tag = "overview",
     responses(
         (status = 200, description = "By name", body = NodesAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn nodes(State(app): State<Arc<App>>, who: Who) -> ApiResult<Json<NodesAnswer>> {
@@ -276,7 +273,6 @@ fn node(app: &App, status: NodeStatus) -> Node {
     get, path = "/v1/levels", operation_id = "list_levels", tag = "overview",
     responses(
         (status = 200, description = "By name", body = LevelsAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn levels(State(app): State<Arc<App>>, who: Who) -> ApiResult<Json<LevelsAnswer>> {

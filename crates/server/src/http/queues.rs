@@ -23,8 +23,7 @@ use super::{
 use crate::{
     auth::Role,
     wire::{
-        Delay, Extend, Nack, Problem, Queue, QueuesAnswer, ReceiptResults, Receipts, Receive, ReceiveAny,
-        Received,
+        Delay, Extend, Nack, Queue, QueuesAnswer, ReceiptResults, Receipts, Receive, ReceiveAny, Received,
     },
 };
 
@@ -42,7 +41,6 @@ pub(super) const MAX: usize = 1_000;
     params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 200, description = "The messages; none if nothing came in time", body = Received),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn receive(
@@ -62,7 +60,6 @@ pub(super) async fn receive(
     post, path = "/v1/receive", tag = "queues", request_body = ReceiveAny,
     responses(
         (status = 200, description = "The messages; none if nothing came in time", body = Received),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn receive_any(
@@ -123,7 +120,6 @@ pub(super) fn lease(given: Option<&Delay>) -> ApiResult<Duration> {
     params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn ack(
@@ -142,7 +138,6 @@ pub(super) async fn ack(
     params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn nack(
@@ -161,7 +156,6 @@ pub(super) async fn nack(
     params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn extend(
@@ -190,7 +184,6 @@ pub(super) struct QueuesWanted {
     get, path = "/v1/queues", operation_id = "list_queues", tag = "queues", params(QueuesWanted),
     responses(
         (status = 200, description = "A page, by topic", body = QueuesAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn list(
@@ -232,7 +225,6 @@ pub(super) async fn list(
     post, path = "/v1/queues/{topic}/pause", operation_id = "pause_queue", tag = "queues", params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 204, description = "Paused"),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn pause(
@@ -252,7 +244,6 @@ pub(super) async fn pause(
     post, path = "/v1/queues/{topic}/resume", operation_id = "resume_queue", tag = "queues", params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 204, description = "It goes on"),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn resume(

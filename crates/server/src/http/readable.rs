@@ -2,6 +2,7 @@
 
 use duly::ErrorCode;
 use http::{HeaderMap, header};
+use percent_encoding::percent_decode_str;
 
 use super::fault::{ApiResult, Fault};
 
@@ -11,19 +12,7 @@ pub(super) fn checked(path: &str, headers: &HeaderMap) -> ApiResult<()> {
 }
 
 fn utf8(path: &str) -> ApiResult<()> {
-    // Nearly all paths have no percent-encoding: fast path.
-    if !path.contains('%') {
-        return Ok(());
-    }
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let meant = digits.and_then(|two| u8::from_str_radix(two, 16).ok()).filter(|_| byte == b'%');
-        bytes.push(meant.unwrap_or(byte));
-        rest = if meant.is_some() { &after[2..] } else { after };
-    }
-    match std::str::from_utf8(&bytes) {
+    match percent_decode_str(path).decode_utf8() {
         Ok(_) => Ok(()),
         Err(_) => Err(Fault::new(
             ErrorCode::NoSuchRoute,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     auth::Role,
-    wire::{Extend, Nack, Problem, ReceiptResult, ReceiptResults, Receipts},
+    wire::{Extend, Nack, ReceiptResult, ReceiptResults, Receipts},
 };
 
 /// Max receipts of one call.
@@ -25,7 +25,6 @@ pub(super) const MAX: usize = 1_000;
     post, path = "/v1/ack", tag = "queues", request_body = Receipts,
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn ack_any(
@@ -42,7 +41,6 @@ pub(super) async fn ack_any(
     post, path = "/v1/nack", tag = "queues", request_body = Nack,
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn nack_any(
@@ -59,7 +57,6 @@ pub(super) async fn nack_any(
     post, path = "/v1/extend", tag = "queues", request_body = Extend,
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn extend_any(
@@ -126,7 +123,7 @@ pub(super) async fn extend(
 struct Sorted {
     /// All receipts, and whether each is among `own`.
     all: Vec<(String, bool)>,
-    /// Those that the caller may settle, in their order.
+    /// The receipts that the caller may settle, in order.
     own: Vec<String>,
 }
 

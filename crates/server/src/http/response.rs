@@ -35,34 +35,42 @@ pub(super) fn message(record: &Record) -> wire::Message {
         tag: message.tag.as_ref().map(|tag| tag.as_str().into()),
         key: message.key.as_ref().map(|key| key.as_str().into()),
         state: record.state.as_str().into(),
-        accepted_at: record.accepted.map(|at| at.to_string()),
-        accepted_at_ms: record.accepted.map(duly::Timestamp::as_millis),
-        deliver_at: message.due.to_string(),
-        deliver_at_ms: message.due.as_millis(),
-        retry_at: waits.then(|| record.ready.to_string()),
-        retry_at_ms: waits.then(|| record.ready.as_millis()),
+        times: wire::MessageTimes {
+            accepted_at: record.accepted.map(|at| at.to_string()),
+            accepted_at_ms: record.accepted.map(duly::Timestamp::as_millis),
+            deliver_at: message.due.to_string(),
+            deliver_at_ms: message.due.as_millis(),
+            retry_at: waits.then(|| record.ready.to_string()),
+            retry_at_ms: waits.then(|| record.ready.as_millis()),
+        },
         priority: message.priority.get(),
         attempts_counted: record.attempts,
         attempts: record.history.iter().map(attempt).collect(),
         maybe_delivered: record.maybe_delivered,
-        delivered_at: delivered.map(|at| at.to_string()),
-        delivered_at_ms: delivered.map(duly::Timestamp::as_millis),
-        ended_at: record.ended.map(|at| at.to_string()),
-        ended_at_ms: record.ended.map(duly::Timestamp::as_millis),
-        receipt: record.receipt.clone(),
-        reason: record.reason.map(|reason| reason.as_str().into()),
-        properties: properties(&message.properties),
-        max_lateness_ms: message.max_lateness.map(super::millis),
-        retry: message.retry.as_deref().map(retry),
-        content_type: kept.then(|| message.body.kind().mime().into()),
-        body: body.filter(|_| kept),
-        body_base64: body_base64.filter(|_| kept),
+        end: wire::MessageEnd {
+            delivered_at: delivered.map(|at| at.to_string()),
+            delivered_at_ms: delivered.map(duly::Timestamp::as_millis),
+            ended_at: record.ended.map(|at| at.to_string()),
+            ended_at_ms: record.ended.map(duly::Timestamp::as_millis),
+            receipt: record.receipt.clone(),
+            reason: record.reason.map(|reason| reason.as_str().into()),
+        },
+        content: wire::MessageContent {
+            properties: properties(&message.properties),
+            max_lateness_ms: message.max_lateness.map(super::millis),
+            retry: message.retry.as_deref().map(retry),
+            content_type: kept.then(|| message.body.kind().mime().into()),
+            body: body.filter(|_| kept),
+            body_base64: body_base64.filter(|_| kept),
+        },
     }
 }
 
 /// A message without its body, for lists.
 pub(super) fn listed(record: &Record) -> wire::Message {
-    wire::Message { body: None, body_base64: None, content_type: None, ..message(record) }
+    let mut listed = message(record);
+    (listed.content.body, listed.content.body_base64, listed.content.content_type) = (None, None, None);
+    listed
 }
 
 fn retry(own: &duly::RetryOverride) -> wire::Retry {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     auth::Role,
-    wire::{Problem, Sink, SinksAnswer},
+    wire::{Sink, SinksAnswer},
 };
 
 /// The sinks, with their state
@@ -25,7 +25,6 @@ use crate::{
     get, path = "/v1/sinks", operation_id = "list_sinks", tag = "sinks",
     responses(
         (status = 200, description = "By name", body = SinksAnswer),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> ApiResult<Json<SinksAnswer>> {
@@ -85,7 +84,6 @@ fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, snapshot: Optio
     post, path = "/v1/sinks/{name}/pause", operation_id = "pause_sink", tag = "sinks", params(("name" = String, Path, description = "The sink")),
     responses(
         (status = 204, description = "Paused; what is under way finishes"),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn pause(
@@ -104,7 +102,6 @@ pub(super) async fn pause(
     post, path = "/v1/sinks/{name}/resume", operation_id = "resume_sink", tag = "sinks", params(("name" = String, Path, description = "The sink")),
     responses(
         (status = 204, description = "It goes on"),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn resume(
@@ -123,7 +120,6 @@ pub(super) async fn resume(
     post, path = "/v1/sinks/{name}/probe", operation_id = "probe_sink", tag = "sinks", params(("name" = String, Path, description = "The sink")),
     responses(
         (status = 204, description = "It could"),
-        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn probe(

@@ -42,7 +42,7 @@ pub(crate) struct Topics {
     rest: usize,
     /// Tokens with a share.
     limited: Vec<Caller>,
-    known: Mutex<Known>,
+    known: Mutex<TopicTable>,
     /// One call queries the store, concurrent ones wait for it.
     asking: tokio::sync::Mutex<()>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Topics {
 type Owner = Option<usize>;
 
 #[derive(Default)]
-struct Known {
+struct TopicTable {
     topics: HashMap<String, Owner>,
     /// Topics of each owner, counted as they are added. Counting at each refusal would let a caller with many topics slow down
     /// all others.
@@ -61,7 +61,7 @@ struct Known {
     asked: Option<Instant>,
 }
 
-impl Known {
+impl TopicTable {
     fn add(&mut self, topic: String, owner: Owner) {
         *self.counts.entry(owner).or_default() += 1;
         self.topics.insert(topic, owner);
@@ -220,7 +220,7 @@ impl Topics {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, TopicTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::auth::Token;
 
-    /// What a store that holds nothing told just now.
+    /// The answer of an empty store.
     fn topics(max: usize, limited: &[(&str, &str)]) -> (Topics, impl Fn(&str) -> Caller) {
         let root = ("root", Token::new("root", "root", &[Role::Admin], &[]));
         let token = |(name, topics): &(&str, &str)| Token::new(name, name, &[Role::Produce], &[topics]);
@@ -283,7 +283,7 @@ mod tests {
         let (topics, caller) = topics(10, &[("shop", "shop*")]);
         let (shop, begun) = (caller("shop"), Instant::now());
         let make = |place: usize, now| {
-            // Whoever sends, cancels and goes on has no more than one at a time.
+            // A caller that sends and cancels has one topic at a time.
             topics.learn(std::iter::empty(), now);
             topics.room(Some(&shop), &format!("shop.{place}"), Duration::MAX, now)
         };

@@ -10,7 +10,7 @@ use std::{
 use duly::{Lane, Monotonic, Now, SinkName, Totals};
 
 use self::measurement::Wrong;
-use super::rates::Tried;
+use super::rates::AttemptCounts;
 use crate::{
     config::{AlertRules, Thresholds},
     wire::{Alert, AlertState},
@@ -75,13 +75,13 @@ impl Name {
 
 /// The measurements of one check.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct Measurements {
     /// `None`: the store did not answer. Alerts about lanes stay as they were.
-    pub(super) lanes: Option<Vec<LaneSeen>>,
+    pub(super) lanes: Option<Vec<LaneMeasurements>>,
     /// Attempts of the last minute.
-    pub(super) tried: Tried,
+    pub(super) tried: AttemptCounts,
     /// The same, per topic that has rules of its own.
-    pub(super) topics: BTreeMap<String, Tried>,
+    pub(super) topics: BTreeMap<String, AttemptCounts>,
     /// `None`: the store did not answer.
     pub(super) totals: Option<Totals>,
     /// Why no message could be accepted or delivered now, by part.
@@ -90,7 +90,7 @@ pub(super) struct Seen {
     pub(super) degraded: Option<String>,
 }
 
-impl Seen {
+impl Measurements {
     /// Whether this check measured what such alerts need.
     fn answers(&self, name: Name) -> bool {
         match name {
@@ -103,7 +103,7 @@ impl Seen {
 
 /// A lane at one check.
 #[derive(Debug, Clone)]
-pub(super) struct LaneSeen {
+pub(super) struct LaneMeasurements {
     pub(super) lane: Lane,
     pub(super) paused: bool,
     pub(super) pending: u64,
@@ -112,7 +112,7 @@ pub(super) struct LaneSeen {
     pub(super) overdue: Duration,
 }
 
-impl LaneSeen {
+impl LaneMeasurements {
     fn topic(&self) -> Option<&str> {
         self.lane.queue().map(duly::Topic::as_str)
     }
@@ -181,7 +181,7 @@ impl Watch {
     }
 
     /// Evaluates the rules. Returns alerts that were raised or cleared, or are to be reported again.
-    pub(super) fn evaluate(&mut self, now: Now, seen: &Seen) -> Vec<Alert> {
+    pub(super) fn evaluate(&mut self, now: Now, seen: &Measurements) -> Vec<Alert> {
         self.unready = if seen.failing.is_empty() { 0 } else { self.unready.saturating_add(1) };
         self.degraded = if seen.degraded.is_none() { 0 } else { self.degraded.saturating_add(1) };
         let wrong = self.wrong(seen);
@@ -222,12 +222,14 @@ impl Watch {
     }
 
     /// The conditions that hold, with their measurements.
-    fn wrong(&self, seen: &Seen) -> BTreeMap<Key, Wrong> {
+    fn wrong(&self, seen: &Measurements) -> BTreeMap<Key, Wrong> {
         let mut wrong = BTreeMap::new();
-        let own_rules = |lane: &LaneSeen| lane.topic().is_some_and(|t| self.rules.topics.contains_key(t));
+        let own_rules =
+            |lane: &LaneMeasurements| lane.topic().is_some_and(|t| self.rules.topics.contains_key(t));
         let lanes = seen.lanes.iter().flatten();
         let (own, rest): (Vec<_>, Vec<_>) = lanes.partition(|lane| own_rules(lane));
-        let orphan = |lane: &&LaneSeen| matches!(&lane.lane, Lane::Sink(sink) if !self.sinks.contains(sink));
+        let orphan =
+            |lane: &&LaneMeasurements| matches!(&lane.lane, Lane::Sink(sink) if !self.sinks.contains(sink));
         let (orphans, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(orphan);
         let mut tried = seen.tried.clone();
         for topic in seen.topics.values() {
@@ -236,7 +238,7 @@ impl Watch {
         judge(&self.rules.all, &rest, &tried, None, &mut wrong);
         // Dead letters count for every lane, also of sinks that left the configuration.
         judge_dead(&self.rules.all, rest.iter().chain(&orphans), None, &mut wrong);
-        let nothing = Tried::default();
+        let nothing = AttemptCounts::default();
         for (topic, rules) in &self.rules.topics {
             let lanes: Vec<_> = own.iter().copied().filter(|lane| lane.topic() == Some(topic)).collect();
             judge(rules, &lanes, seen.topics.get(topic).unwrap_or(&nothing), Some(topic), &mut wrong);
@@ -264,8 +266,8 @@ impl Watch {
 /// Compares some lanes and their attempts with thresholds.
 fn judge(
     rules: &Thresholds,
-    lanes: &[&LaneSeen],
-    tried: &Tried,
+    lanes: &[&LaneMeasurements],
+    tried: &AttemptCounts,
     scope: Option<&str>,
     wrong: &mut BTreeMap<Key, Wrong>,
 ) {
@@ -294,7 +296,7 @@ fn judge(
 /// Compares the dead letters of some lanes with a threshold.
 fn judge_dead<'a>(
     rules: &Thresholds,
-    lanes: impl Iterator<Item = &'a &'a LaneSeen>,
+    lanes: impl Iterator<Item = &'a &'a LaneMeasurements>,
     scope: Option<&str>,
     wrong: &mut BTreeMap<Key, Wrong>,
 ) {

@@ -18,7 +18,7 @@ use duly::{Duly, Monotonic, Now, StoreErrorKind};
 use tokio::sync::broadcast;
 
 use self::{
-    alerts::{LaneSeen, Name, Seen, Watch},
+    alerts::{LaneMeasurements, Measurements, Name, Watch},
     metrics::TopicLabels,
     rates::{Sample, Samples},
     webhook::Poster,
@@ -149,17 +149,17 @@ impl Telemetry {
         let changes = {
             let mut state = self.state();
             let (tried, topics) = state.samples.tried();
-            state.watch.evaluate(now, &Seen { lanes, tried, topics, totals, failing, degraded })
+            state.watch.evaluate(now, &Measurements { lanes, tried, topics, totals, failing, degraded })
         };
         changes.iter().for_each(|alert| self.publish(alert));
     }
 
-    async fn lanes_seen(&self, now: Now) -> Option<Vec<LaneSeen>> {
+    async fn lanes_seen(&self, now: Now) -> Option<Vec<LaneMeasurements>> {
         let lanes = self.duly.lanes().await.ok()?;
         let elsewhere = self.duly.served_elsewhere().await.unwrap_or_default();
         // Another node watches over those.
         let lanes = lanes.into_iter().filter(|status| !elsewhere.contains(&status.lane.to_string()));
-        let seen = lanes.map(|status| LaneSeen {
+        let seen = lanes.map(|status| LaneMeasurements {
             overdue: status.oldest_ready.map_or(Duration::ZERO, |oldest| now.wall().since(oldest)),
             lane: status.lane,
             paused: status.paused,

@@ -30,19 +30,19 @@ pub(super) struct Sample {
     accepted: u64,
     delivered: u64,
     by_sink: BTreeMap<String, u64>,
-    all: Tried,
-    topics: BTreeMap<String, Tried>,
+    all: AttemptCounts,
+    topics: BTreeMap<String, AttemptCounts>,
 }
 
 /// Attempts: how many, how many failed, how late they began.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tried {
+pub(super) struct AttemptCounts {
     pub(super) count: u64,
     pub(super) failed: u64,
     pub(super) lateness: HistogramSnapshot,
 }
 
-impl Tried {
+impl AttemptCounts {
     fn of(delivered: u64, failed: u64, lateness: &HistogramSnapshot) -> Self {
         Self { count: delivered + failed, failed, lateness: lateness.clone() }
     }
@@ -69,7 +69,7 @@ impl Sample {
             *by_sink.entry(sink.to_owned()).or_default() += measured.delivered;
         }
         let topic = |measured: &duly::LaneMetrics| {
-            Tried::of(measured.delivered, measured.failed + measured.dead, &measured.lateness)
+            AttemptCounts::of(measured.delivered, measured.failed + measured.dead, &measured.lateness)
         };
         let topics = measures.topics.iter().map(|(name, measured)| (name.to_string(), topic(measured)));
         Self {
@@ -77,7 +77,7 @@ impl Sample {
             accepted: stats.accepted,
             delivered: stats.delivered,
             by_sink,
-            all: Tried::of(stats.delivered, stats.failed + stats.dead, &measures.lateness),
+            all: AttemptCounts::of(stats.delivered, stats.failed + stats.dead, &measures.lateness),
             topics: topics.collect(),
         }
     }
@@ -122,9 +122,9 @@ impl Samples {
     }
 
     /// Attempts of the last minute: all, and those of each watched topic.
-    pub(super) fn tried(&self) -> (Tried, BTreeMap<String, Tried>) {
+    pub(super) fn tried(&self) -> (AttemptCounts, BTreeMap<String, AttemptCounts>) {
         let Some((first, last)) = self.ends(JUDGED_SPAN) else { return Default::default() };
-        let nothing = Tried::default();
+        let nothing = AttemptCounts::default();
         let topics = last.topics.iter().map(|(topic, tried)| {
             (topic.clone(), tried.without(first.topics.get(topic).unwrap_or(&nothing)))
         });

@@ -11,7 +11,7 @@ use super::{
     frame::{self, Writer},
     message,
 };
-use crate::connection::{self, Address, InFlight, Link, Protocol, connect_failed, no_connection};
+use crate::connection::{self, Address, InFlight, Link, Protocol, connect_failed};
 
 /// Messages that wait for their receipts at the same time.
 const WINDOW: usize = 1024;
@@ -138,7 +138,7 @@ impl Protocol for Stomp {
         match answer.command.as_str() {
             "RECEIPT" => Ok(()),
             "ERROR" => Err(failure::not_let_in(words(&answer))),
-            _ => Err(no_connection("no answer that makes sense")),
+            _ => Err(SinkError::unreachable("no answer that makes sense")),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, path::Path, sync::Arc, time::Duration};
 use duly_core::{ErrorCode, Invalid};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::{OneOrMany, Secret, tls, written::decoded};
+use crate::{OneOrMany, Secret, tls, written::percent_decoded};
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -118,7 +118,10 @@ fn parse(url: &str, schemes: &[Scheme]) -> Option<(Address, bool)> {
         None => (None, None),
         Some(who) => {
             let (user, password) = who.split_once(':').map_or((who, None), |(user, own)| (user, Some(own)));
-            (Some(decoded(user)?), password.map(decoded).map(|own| own.ok_or(())).transpose().ok()?)
+            (
+                Some(percent_decoded(user)?),
+                password.map(percent_decoded).map(|own| own.ok_or(())).transpose().ok()?,
+            )
         }
     };
     let is_one_line =

@@ -14,7 +14,6 @@ use tokio::sync::{SemaphorePermit, oneshot};
 use super::{
     Connection, Pool, Protocol,
     in_flight::{Cut, InFlight},
-    no_connection,
 };
 use crate::exchange::Exchange;
 
@@ -117,7 +116,7 @@ impl<P: Protocol> Pool<P> {
             Some((permit, Ok(connection))) => (permit.ok(), connection),
             Some((_, Err(error))) => return Round { left: indices, error, can_retry: false },
             None => {
-                let error = no_connection("no connection in time");
+                let error = SinkError::unreachable("no connection in time");
                 // Other destinations hold all connections: the broker itself may be well.
                 let is_full = turns.available_permits() == 0;
                 let error = if is_full { error.at_destination() } else { error };
@@ -228,7 +227,7 @@ impl<P: Protocol> Pool<P> {
                 ("no answer in time to what was sent before".to_owned(), false, true)
             }
         };
-        let error = no_connection(format!("not sent: {why}"));
+        let error = SinkError::unreachable(format!("not sent: {why}"));
         let error = if is_late { error.at_destination() } else { error };
         Round { left: in_flight.take_unsent(None), error, can_retry }
     }

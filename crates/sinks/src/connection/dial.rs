@@ -13,7 +13,6 @@ use super::{
     address::{Address, Host},
     connect_failed,
     link::Link,
-    no_connection,
 };
 
 /// Finds a host that lets us in, and remembers it.
@@ -47,7 +46,7 @@ impl Dialer {
             let found = tokio::select! {
                 biased;
                 found = lookup_host((host.name.as_str(), host.port)) => found.map_err(|why| connect_failed(&why)),
-                () = clock.sleep_until(end) => Err(no_connection("its name was not found in time")),
+                () = clock.sleep_until(end) => Err(SinkError::unreachable("its name was not found in time")),
             };
             let mut found: Vec<_> = match found {
                 Ok(found) => found.collect(),
@@ -64,7 +63,7 @@ impl Dialer {
                 let made = tokio::select! {
                     biased;
                     made = self.connect(protocol, host, at) => made,
-                    () = clock.sleep_until(end) => Err(no_connection("no connection in time")),
+                    () = clock.sleep_until(end) => Err(SinkError::unreachable("no connection in time")),
                 };
                 match made {
                     Ok(made) => {
@@ -102,7 +101,7 @@ fn share(clock: &dyn Clock, until: Monotonic, left: usize) -> Monotonic {
 fn summary(failures: &[(&Host, SinkError)]) -> SinkError {
     let is_ours = |(_, failure): &&(&Host, SinkError)| failure.kind == SinkErrorKind::Misconfigured;
     let main = failures.iter().find(is_ours).or(failures.first());
-    let Some((_, main)) = main else { return no_connection("the name of the host has no address") };
+    let Some((_, main)) = main else { return SinkError::unreachable("the name of the host has no address") };
     let details: Vec<String> = match failures {
         [_] => return main.clone(),
         _ => failures

@@ -209,21 +209,24 @@ impl<'a> InFlight<'a> {
         for position in 0..self.next {
             let Entry { stage, delivery, .. } = &self.entries[position];
             let destination = delivery.message.topic.as_str();
-            let unknown = |detail: String| SinkError::new(SinkErrorKind::Unknown, detail);
             let error = match (cut, stage) {
                 (_, Stage::Waiting | Stage::Done) => continue,
                 (Cut::Late, _) if Some(destination) == oldest => {
-                    unknown("no answer in time".into()).at_destination()
+                    SinkError::unknown("no answer in time").at_destination()
                 }
-                (Cut::Late, _) => unknown(format!(
+                (Cut::Late, _) => SinkError::unknown(format!(
                     "no answer in time, behind a message to {:?} on the same connection",
                     oldest.unwrap_or_default()
                 )),
-                (Cut::Closed(why), Stage::Received) => unknown(format!("received and not released: {why}")),
+                (Cut::Closed(why), Stage::Received) => {
+                    SinkError::unknown(format!("received and not released: {why}"))
+                }
                 (Cut::Closed(why), Stage::Sent) => match &self.last_word {
                     Some(word) if !several => word.clone(),
-                    Some(word) => unknown(format!("{} (it is not said of which message)", word.detail)),
-                    None => unknown((*why).to_owned()),
+                    Some(word) => {
+                        SinkError::unknown(format!("{} (it is not said of which message)", word.detail))
+                    }
+                    None => SinkError::unknown(*why),
                 },
             };
             self.close(position, Err(error));

@@ -148,7 +148,7 @@ impl<P: Protocol> Pool<P> {
             self.release(connection);
             Ok(())
         };
-        self.within(end, ask).await.unwrap_or_else(|| Err(no_connection("no answer in time")))
+        self.within(end, ask).await.unwrap_or_else(|| Err(SinkError::unreachable("no answer in time")))
     }
 
     /// The ends of a call: a connection must stand by the first, answers must be there by the second.
@@ -238,11 +238,6 @@ impl<P: Protocol> Pool<P> {
     fn lock(&self) -> MutexGuard<'_, Idle<P::Session>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Nothing was sent.
-pub(crate) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
 }
 
 /// The failure to connect: nothing was sent, whatever it was.

@@ -8,15 +8,15 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use duly_core::{Delivery, SinkError, SinkErrorKind};
+use duly_core::{Delivery, SinkError};
 
 use super::{
-    failure::{self, NOBODY, describe, is_failure, not_taken, refused},
+    failure::{self, NOBODY, describe, is_failure, not_taken},
     message,
     packet::{self, Login, Packet, Reason, Step, Welcome},
     settings::{Qos, Settings},
 };
-use crate::connection::{self, Address, InFlight, Link, Protocol, connect_failed, no_connection};
+use crate::connection::{self, Address, InFlight, Link, Protocol, connect_failed};
 
 /// Messages that wait for their acknowledgements at the same time, if the broker allows as many.
 const WINDOW: usize = 1024;
@@ -90,11 +90,11 @@ impl Protocol for Client {
             Packet::Welcome(Welcome { reason, .. }) | Packet::Goodbye(reason) => {
                 return Err(failure::not_let_in(&reason, *version));
             }
-            _ => return Err(no_connection("no answer to CONNECT that makes sense")),
+            _ => return Err(SinkError::unreachable("no answer to CONNECT that makes sense")),
         };
         if welcome.qos_max < *qos as u8 {
             let detail = format!("this broker has no QoS {}, only up to {}", *qos as u8, welcome.qos_max);
-            return Err(SinkError::new(SinkErrorKind::Misconfigured, detail));
+            return Err(SinkError::misconfigured(detail));
         }
         Ok(Session { welcome, _name: name })
     }
@@ -125,8 +125,9 @@ impl Protocol for Client {
         out: &mut BytesMut,
     ) -> Result<(), SinkError> {
         let (how, max) = ((self.settings.version, self.settings.qos), session.welcome.packet_max);
-        message::publish(out, delivery, how, number as u16, max)
-            .map_err(|length| refused(format!("a packet of {length} bytes, and this broker takes {max}")))
+        message::publish(out, delivery, how, number as u16, max).map_err(|length| {
+            SinkError::refused(format!("a packet of {length} bytes, and this broker takes {max}"))
+        })
     }
 
     fn on_read(
@@ -154,8 +155,8 @@ impl Protocol for Client {
         let parse = |read: &mut BytesMut| packet::next(read, self.settings.version);
         match link.ask(Bytes::from_static(packet::PING), parse).await.map_err(|why| connect_failed(&why))? {
             Packet::Pong => Ok(()),
-            Packet::Goodbye(reason) => Err(no_connection(describe(&reason))),
-            _ => Err(no_connection("no answer to a ping that makes sense")),
+            Packet::Goodbye(reason) => Err(SinkError::unreachable(describe(&reason))),
+            _ => Err(SinkError::unreachable("no answer to a ping that makes sense")),
         }
     }
 }

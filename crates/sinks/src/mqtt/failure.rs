@@ -11,11 +11,6 @@ const FAILURE: u8 = 0x80;
 /// Taken, and nobody listens.
 pub(super) const NOBODY: u8 = 0x10;
 
-/// It will never be taken.
-pub(super) fn refused(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Refused, detail)
-}
-
 pub(super) fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "this is no MQTT: an answer that cannot be read")
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{
-    failure::{denied, no_connection, not_stored},
+    failure::not_stored,
     link::{Connection, ConnectionEvent},
 };
 use crate::Finding;
@@ -80,18 +80,18 @@ pub(super) async fn has_read(connection: &Connection) -> Result<(), SinkError> {
     let inbox = connection.client.new_inbox();
     match ask_raw(connection, &inbox, Bytes::new()).await? {
         Ok(_) | Err(RequestErrorKind::NoResponders) => Ok(()),
-        Err(kind) => Err(no_connection(kind.to_string())),
+        Err(kind) => Err(SinkError::unreachable(kind.to_string())),
     }
 }
 
 /// Why nobody took what was sent to `subject`: because no stream wants it, or because there is a stream that is away.
 pub(super) async fn why_nobody(connection: &Connection, subject: &str) -> SinkError {
     match streams_of(connection, subject).await {
-        Ok(ApiReply::Yes(streams)) if streams.is_empty() => {
-            denied(format!("no stream has the subject {subject:?}: make one, or add it to one that is there"))
-        }
+        Ok(ApiReply::Yes(streams)) if streams.is_empty() => SinkError::denied(format!(
+            "no stream has the subject {subject:?}: make one, or add it to one that is there"
+        )),
         Ok(ApiReply::Yes(_)) => {
-            no_connection(format!("the stream of the subject {subject:?} is not available now"))
+            SinkError::unreachable(format!("the stream of the subject {subject:?} is not available now"))
                 .at_destination()
         }
         // It may be without a leader for a moment, and nobody's attempts are to be counted on a guess.
@@ -99,11 +99,11 @@ pub(super) async fn why_nobody(connection: &Connection, subject: &str) -> SinkEr
             let detail = format!(
                 "no stream took the subject {subject:?}, and this user may not ask why: let it publish to {NAMES}"
             );
-            no_connection(detail).at_destination()
+            SinkError::unreachable(detail).at_destination()
         }
         // Nobody took it: whatever this answer means, the message is not stored.
         Err(failure) if failure.kind == SinkErrorKind::Unknown => {
-            no_connection(failure.detail).at_destination()
+            SinkError::unreachable(failure.detail).at_destination()
         }
         Err(failure) => failure,
     }
@@ -182,14 +182,14 @@ async fn ask<T: DeserializeOwned>(
         Ok(Some(answer)) => answer,
         Ok(None) => return Ok(ApiReply::MayNotAsk),
         Err(RequestErrorKind::NoResponders) => {
-            return Err(no_connection("there is no JetStream here, or it is not ready yet"));
+            return Err(SinkError::unreachable("there is no JetStream here, or it is not ready yet"));
         }
-        Err(kind) => return Err(no_connection(kind.to_string())),
+        Err(kind) => return Err(SinkError::unreachable(kind.to_string())),
     };
     match serde_json::from_slice(&answer) {
         Ok(Response::Ok(said)) => Ok(ApiReply::Yes(said)),
         Ok(Response::Err { error }) => Err(not_stored(&error)),
-        Err(why) => Err(no_connection(format!("an answer that cannot be read: {why}"))),
+        Err(why) => Err(SinkError::unreachable(format!("an answer that cannot be read: {why}"))),
     }
 }
 
@@ -208,7 +208,7 @@ async fn ask_raw(
                 Ok(ConnectionEvent::Denied { subject: own, .. }) if own == subject => return Ok(()),
                 Ok(ConnectionEvent::Deaf { words }) => return Err(deaf(&words)),
                 Ok(ConnectionEvent::Broken) | Err(RecvError::Closed) => {
-                    return Err(no_connection("the connection was lost"));
+                    return Err(SinkError::unreachable("the connection was lost"));
                 }
                 _ => {}
             }
@@ -224,7 +224,7 @@ async fn ask_raw(
 fn deaf(words: &str) -> SinkError {
     let detail =
         format!("{words}: give this user the right to subscribe to _INBOX.>, where acknowledgements come");
-    SinkError::new(SinkErrorKind::Misconfigured, detail)
+    SinkError::misconfigured(detail)
 }
 
 #[cfg(test)]

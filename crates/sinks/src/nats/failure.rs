@@ -11,26 +11,6 @@ use duly_core::{SinkError, SinkErrorKind};
 
 use crate::tls::is_certificate_fault;
 
-/// Nothing was sent.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
-}
-
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail)
-}
-
-/// It will never be taken.
-pub(super) fn refused(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Refused, detail)
-}
-
-/// The destination takes nothing from us as things are.
-pub(super) fn denied(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Denied, detail)
-}
-
 /// The same of a connection that we make ourselves.
 pub(super) fn unsecured(error: &io::Error) -> SinkError {
     let kind =
@@ -75,13 +55,13 @@ pub(super) fn not_stored(error: &jetstream::Error) -> SinkError {
         | ErrorCode::MEMORY_RESOURCES_EXCEEDED
         | ErrorCode::ACCOUNT_RESOURCES_EXCEEDED => SinkErrorKind::Throttled,
         ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
-            return SinkError::new(SinkErrorKind::Misconfigured, error.to_string());
+            return SinkError::misconfigured(error.to_string());
         }
         // No leader, not enough servers of its group.
         ErrorCode::CLUSTER_NOT_LEADER | ErrorCode::CLUSTER_NO_PEERS => SinkErrorKind::Unreachable,
         _ if error.code() == 503 => SinkErrorKind::Unreachable,
         // It did answer: that says nothing of the destination.
-        _ => return SinkError::new(SinkErrorKind::Unknown, error.to_string()),
+        _ => return SinkError::unknown(error.to_string()),
     };
     SinkError::new(kind, error.to_string()).at_destination()
 }

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, broadcast};
 use super::{
     ask,
     core::protocol::denied,
-    failure::{connect_failed, no_connection},
+    failure::connect_failed,
     settings::{Login, Settings},
 };
 
@@ -115,9 +115,9 @@ impl Connection {
             Login::Nobody => options,
             Login::Token(token) => options.token(token.clone()),
             Login::User(user, password) => options.user_and_password(user.clone(), password.clone()),
-            Login::Creds(text) => {
-                options.credentials(text).map_err(|_| no_connection("the credentials cannot be used"))?
-            }
+            Login::Creds(text) => options
+                .credentials(text)
+                .map_err(|_| SinkError::unreachable("the credentials cannot be used"))?,
         };
         let client = options.connect(&settings.servers[..]).await.map_err(|error| connect_failed(&error))?;
         Ok(Self { serial, client, is_broken, unanswered: Arc::default(), events })

@@ -17,7 +17,6 @@ use duly_core::{
 
 use self::core::Core;
 pub use config::{NatsConfig, NatsMode};
-use failure::{no_answer, no_connection};
 use link::{Connection, Link};
 use publish::{OutgoingMessage, Pause, Publication};
 use settings::Settings;
@@ -60,7 +59,7 @@ impl NatsSink {
 
     async fn connection(&self, until: Monotonic) -> Result<Connection, SinkError> {
         let connection = self.within(until, self.link.connection(&self.settings)).await;
-        connection.unwrap_or_else(|| Err(no_connection("no connection in time")))
+        connection.unwrap_or_else(|| Err(SinkError::unreachable("no connection in time")))
     }
 
     /// Sends these, which have the form of NATS, into streams.
@@ -83,12 +82,12 @@ impl NatsSink {
         };
         let mut publication = Publication::new(&messages, outcomes, &connection);
         let in_time = self.within(answers_until, publication.send(messages, pause)).await;
-        let silent = no_answer("no acknowledgement in time, or the connection was lost");
+        let silent = SinkError::unknown("no acknowledgement in time, or the connection was lost");
         if in_time.is_some() || !publication.has_unanswered() {
             return publication.give_up(&silent);
         }
         match self.within(end, ask::has_read(&connection)).await {
-            Some(Ok(())) => publication.give_up(&no_answer(SILENT).at_destination()),
+            Some(Ok(())) => publication.give_up(&SinkError::unknown(SILENT).at_destination()),
             _ => {
                 // Told first, as another call may be connecting. Whatever hangs there, the next call does not wait for it.
                 publication.give_up(&silent);
@@ -146,7 +145,7 @@ impl Sink for NatsSink {
         let (begin_until, end) = self.ends();
         let connection = self.connection(begin_until).await?;
         let reply = self.within(end, ask::is_there(&connection)).await;
-        let reply = reply.unwrap_or_else(|| Err(no_connection("no answer in time")));
+        let reply = reply.unwrap_or_else(|| Err(SinkError::unreachable("no answer in time")));
         if reply.as_ref().is_err_and(|error| error.kind == SinkErrorKind::Unreachable) {
             self.link.drop_connection(&connection).await;
         }

@@ -19,7 +19,7 @@ use tokio::sync::{OnceCell, broadcast::error::RecvError};
 use super::{
     Outcome,
     ask::why_nobody,
-    failure::{denied, no_answer, no_connection, not_stored, unanswered},
+    failure::{not_stored, unanswered},
     link::{Connection, ConnectionEvent},
 };
 
@@ -198,7 +198,7 @@ impl<'a> Publication<'a> {
         for position in 0..self.subjects.len() {
             if self.stages[position] == Stage::Sent && self.subjects[position] == subject {
                 self.connection.give_up(1);
-                self.end(position, Err(denied(words)));
+                self.end(position, Err(SinkError::denied(words)));
             }
         }
     }
@@ -213,7 +213,10 @@ impl<'a> Publication<'a> {
         for position in 0..self.stages.len() {
             match self.stages[position] {
                 Stage::Waiting => {
-                    self.end(position, Err(no_connection("the connection was lost before this was sent")));
+                    self.end(
+                        position,
+                        Err(SinkError::unreachable("the connection was lost before this was sent")),
+                    );
                 }
                 Stage::Sent => {
                     self.connection.give_up(1);
@@ -253,7 +256,7 @@ impl<P: Fn() -> Pause> Nobody<'_, P> {
                 biased;
                 why = why_nobody(self.connection, subject) => why,
                 () = (self.pause)() => {
-                    no_connection("no stream took it, and JetStream does not say why").at_destination()
+                    SinkError::unreachable("no stream took it, and JetStream does not say why").at_destination()
                 }
             }
         });
@@ -281,7 +284,7 @@ fn read(answer: &[u8]) -> Outcome {
         Ok(Response::Err { error }) => Err(not_stored(&error)),
         Err(_) => {
             let words: String = str::from_utf8(answer).unwrap_or_default().chars().take(200).collect();
-            Err(no_answer(format!("somebody answered who is not JetStream: {words:?}")))
+            Err(SinkError::unknown(format!("somebody answered who is not JetStream: {words:?}")))
         }
     }
 }

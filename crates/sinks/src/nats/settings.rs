@@ -9,7 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 use super::config::{NatsConfig, NatsMode};
 use crate::{
     tls::{self, Identity},
-    written::decoded,
+    written::percent_decoded,
 };
 
 /// The longest that one call may be given.
@@ -154,8 +154,8 @@ fn parse_server(url: &str) -> Option<Servers> {
     }
     let login = match who.map(|who| who.split_once(':')) {
         None => Login::Nobody,
-        Some(None) => Login::Token(decoded(who.unwrap_or_default())?),
-        Some(Some((user, password))) => Login::User(decoded(user)?, decoded(password)?),
+        Some(None) => Login::Token(percent_decoded(who.unwrap_or_default())?),
+        Some(Some((user, password))) => Login::User(percent_decoded(user)?, percent_decoded(password)?),
     };
     Some(Servers { servers: vec![server], is_secure, login })
 }

@@ -38,7 +38,7 @@ const NOT_WRITTEN: [&str; 2] = ["in-sync replicas not enough", "create mapped fi
 pub(super) fn query_failed(answer: &Answer) -> SinkError {
     let failure = classify(answer);
     match failure.kind {
-        SinkErrorKind::Unknown | SinkErrorKind::Refused => no_connection(failure.detail),
+        SinkErrorKind::Unknown | SinkErrorKind::Refused => SinkError::unreachable(failure.detail),
         _ => failure.error(false),
     }
 }
@@ -86,11 +86,6 @@ impl Failure {
             About::Broker | About::Topic => error.at_destination(),
         }
     }
-}
-
-/// Nobody can be asked.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
 }
 
 /// The failure to connect, or to ask something by which nothing is written.

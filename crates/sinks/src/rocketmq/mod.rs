@@ -31,7 +31,7 @@ use brokers::Brokers;
 use call::Call;
 pub use config::RocketmqConfig;
 use connection::Connections;
-use failure::{Failure, SUCCESS, no_connection};
+use failure::{Failure, SUCCESS};
 use frame::Code;
 use route::Routes;
 use settings::Settings;
@@ -112,7 +112,7 @@ impl Sink for RocketmqSink {
         let masters = self.routes.masters(begin_until).await?;
         let pending = masters.iter().map(|master| self.heartbeat(&master.address, end));
         let mut pending: FuturesUnordered<_> = pending.collect();
-        let mut failed = no_connection("there is no broker");
+        let mut failed = SinkError::unreachable("there is no broker");
         while let Some(answer) = pending.next().await {
             match answer {
                 Ok(()) => return Ok(()),

@@ -8,7 +8,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
     connection::Connections,
-    failure::{self, SUCCESS, TOPIC_NOT_EXIST, no_connection},
+    failure::{self, SUCCESS, TOPIC_NOT_EXIST},
     frame::{Answer, Code},
 };
 
@@ -131,7 +131,7 @@ impl NameServers {
             answer.map_err(|why| failure::connect_failed("the name server", address, &why).error(false))
         });
         let mut pending: FuturesUnordered<_> = pending.collect();
-        let mut best = Err(no_connection("there is no name server"));
+        let mut best = Err(SinkError::unreachable("there is no name server"));
         while let Some(answer) = pending.next().await {
             let reply = answer.and_then(|answer| read(&answer));
             let is_better = match (&reply, &best) {
@@ -185,7 +185,7 @@ fn found(reply: TopicRoute) -> Found {
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, SinkError> {
     let read =
         serde_json::from_slice(&answer.body).or_else(|_| serde_json::from_slice(&quoted(&answer.body)));
-    read.map_err(|why| no_connection(format!("the name server's answer cannot be read: {why}")))
+    read.map_err(|why| SinkError::unreachable(format!("the name server's answer cannot be read: {why}")))
 }
 
 /// An old name server's text as JSON.

@@ -6,11 +6,10 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{Monotonic, SinkError, SinkErrorKind};
+use duly_core::{Monotonic, SinkError};
 
 use super::{
     connection::Connections,
-    failure::no_connection,
     namesrv::{Found, Master, NameServers, Queue},
 };
 
@@ -83,7 +82,7 @@ impl Routes {
             Ok(Found::Queues(queues)) => Ok(self.remember(topic, queues, FRESH)),
             Ok(Found::NoMaster) => {
                 let detail = format!("no master takes messages of the topic {topic:?} now");
-                Err(no_connection(detail).at_destination())
+                Err(SinkError::unreachable(detail).at_destination())
             }
             Ok(Found::NoTopic) => self.make(topic, end).await,
             Err(failure) => self.last(topic).map(|(route, _)| route).ok_or(failure),
@@ -119,15 +118,15 @@ impl Routes {
             (Some(route), Err(_)) => Ok(route),
             (Some(route), Ok(masters)) if !route.iter().all(|queue| is_among(&masters, queue)) => {
                 let detail = format!("no broker has the topic {topic:?} now, and one that had it is away");
-                Err(no_connection(detail).at_destination())
+                Err(SinkError::unreachable(detail).at_destination())
             }
             (None, Ok(masters)) if masters.is_empty() => {
-                Err(no_connection("the name servers know no broker"))
+                Err(SinkError::unreachable("the name servers know no broker"))
             }
             (None, Err(failure)) => Err(failure),
             (_, Ok(_)) => {
                 let detail = format!("no broker has the topic {topic:?}: make it");
-                Err(SinkError::new(SinkErrorKind::Denied, detail))
+                Err(SinkError::denied(detail))
             }
         }
     }
@@ -143,7 +142,7 @@ impl Routes {
     pub(super) async fn masters(&self, end: Monotonic) -> Result<Vec<Master>, SinkError> {
         let failure = match self.names.masters(end).await {
             Ok(masters) if !masters.is_empty() => return Ok(masters),
-            Ok(_) => no_connection("the name servers know no broker"),
+            Ok(_) => SinkError::unreachable("the name servers know no broker"),
             Err(failure) => failure,
         };
         let mut addresses: Vec<Arc<str>> = Vec::new();

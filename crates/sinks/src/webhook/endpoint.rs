@@ -4,9 +4,29 @@ use std::borrow::Cow;
 
 use duly_core::{ErrorCode, Invalid};
 use http::Uri;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use super::pattern::Pattern;
+
+/// What is escaped in a path: all that a path may not hold, and ";", where some servers cut a segment off.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b'=');
 
 /// Where one message goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,20 +121,9 @@ fn below(base: &str, topic: &str, path: &mut String) -> Result<(), Invalid> {
             ));
         }
         path.push('/');
-        escape(segment, path);
+        path.extend(utf8_percent_encode(segment, &ESCAPED));
     }
     Ok(())
-}
-
-fn escape(segment: &str, path: &mut String) {
-    for byte in segment.bytes() {
-        // Of what a path may hold, without ";": some servers cut a segment off there.
-        if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,=".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
 }
 
 fn whole(topic: &str, allowed: &[Pattern]) -> Result<Endpoint, Invalid> {

@@ -51,21 +51,21 @@ pub(super) struct Answered<'a> {
 
 /// The time is over, and there was no answer.
 pub(super) fn silent(detail: String) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail).at_destination()
+    SinkError::unknown(detail).at_destination()
 }
 
 /// There was no connection: nothing was sent.
 pub(super) fn connect_failed(source: UrlSource, kind: SinkErrorKind, detail: String) -> SinkError {
     match (source, kind) {
         (UrlSource::Message, SinkErrorKind::Throttled) => SinkError::new(kind, detail).at_destination(),
-        (UrlSource::Message, _) => SinkError::new(SinkErrorKind::Denied, detail),
+        (UrlSource::Message, _) => SinkError::denied(detail),
         (UrlSource::Config, _) => SinkError::new(kind, detail),
     }
 }
 
 /// As many requests to the origin are under way as may be: nothing was sent.
 pub(super) fn crowded(detail: &str) -> SinkError {
-    SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
+    SinkError::throttled(detail).at_destination()
 }
 
 /// A request that was given no connection: nothing was sent. Perhaps because the target ended TLS over our certificate.
@@ -76,7 +76,7 @@ pub(super) fn without_connection(
 ) -> SinkError {
     match why.source().and_then(|cause| cause.downcast_ref::<ConnectError>()) {
         Some(refused @ ConnectError::Forbidden { .. }) if endpoint.source == UrlSource::Message => {
-            SinkError::new(SinkErrorKind::Refused, refused.to_string())
+            SinkError::refused(refused.to_string())
         }
         Some(cause) => connect_failed(endpoint.source, cause.kind(), cause.to_string()),
         None => match certificate_fault {
@@ -100,7 +100,7 @@ pub(super) fn broken(
     }
     if was_not_processed(why) {
         let detail = format!("the target did not begin with the request: {}", chain(why));
-        return SinkError::new(SinkErrorKind::Throttled, detail).at_destination();
+        return SinkError::throttled(detail).at_destination();
     }
     silent(format!("the connection was lost: {}", chain(why)))
 }

@@ -23,7 +23,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duly_core::{Clock, Delivery, Invalid, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage};
+use duly_core::{Clock, Delivery, Invalid, Outcomes, Sink, SinkError, StoredMessage};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http_body_util::Full;
 use hyper_util::{
@@ -150,7 +150,7 @@ impl Sink for WebhookSink {
             biased;
             connected = self.own.connector.clone().oneshot(uri) => connected,
             () = self.clock.sleep_until(self.clock.now().mono().saturating_add(self.settings.timeout)) => {
-                return Err(SinkError::new(SinkErrorKind::Unreachable, "no connection in time"));
+                return Err(SinkError::unreachable("no connection in time"));
             }
         };
         let mut stream = connected.map_err(|why| SinkError::new(why.kind(), why.to_string()))?.into_inner();
@@ -163,7 +163,7 @@ impl Sink for WebhookSink {
         match read {
             Ok(Err(why)) if is_certificate_io_fault(&why) => {
                 let detail = format!("the target refuses our certificate or misses one: {why}");
-                Err(SinkError::new(SinkErrorKind::Misconfigured, detail))
+                Err(SinkError::misconfigured(detail))
             }
             _ => Ok(()),
         }

@@ -25,7 +25,7 @@ const NAMED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A message that cannot become a request.
 pub(super) fn misfit(fault: &Invalid) -> SinkError {
-    SinkError::new(SinkErrorKind::Refused, fault.to_string())
+    SinkError::refused(fault.to_string())
 }
 
 impl WebhookSink {

@@ -78,7 +78,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     dry_run: bool,
 
-    /// So many members in one call
+    /// Members per call
     #[arg(long, default_value_t = 500, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
 
@@ -131,7 +131,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// What `{key}` stands for.
+    /// The value of `{key}`.
     fn stripped<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         let prefix = self.strip_prefix.as_deref().unwrap_or_default();
         key.strip_prefix(prefix.as_bytes()).unwrap_or(key)

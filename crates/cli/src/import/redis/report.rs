@@ -1,4 +1,4 @@
-//! What a take-over saw and did.
+//! The report of an import from Redis.
 
 use duly::Timestamp;
 use serde::Serialize;

@@ -6,10 +6,10 @@ use clap::ValueEnum;
 const MILLIS_FROM: f64 = 1e11;
 /// From here on it is neither: as milliseconds it is past the year 5138.
 const MILLIS_END: f64 = 1e14;
-/// What the fraction of a second may be off by, in ms, as scores are binary fractions.
+/// The rounding error of a score in ms: scores are binary fractions.
 const GRAIN_MS: f64 = 0.000_5;
 
-/// What a score counts, since 1970.
+/// The unit of a score, since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(super) enum Unit {
     /// Seconds or milliseconds, told apart by their size.

@@ -15,11 +15,11 @@ const KEYS_PAGE: usize = 1_000;
 const TOGETHER: usize = 256;
 /// Members that one script removes: it must not hold up Redis.
 const REMOVED_AT_ONCE: usize = 100;
-/// What Duly keeps in Redis itself is nobody's to take over.
+/// Keys that Duly or redis-mq keep in Redis are not imported.
 const OWN: &[u8] = b"duly:";
 
 /// Member and score, as Redis writes them.
-type Pair = (Vec<u8>, Vec<u8>);
+type ScoredMember = (Vec<u8>, Vec<u8>);
 
 /// A member of a sorted set.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub(super) struct Member {
     written: Vec<u8>,
 }
 
-/// What became of a member that was to be removed.
+/// The result of removing a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Removed {
     Done,
@@ -126,16 +126,16 @@ impl Source {
         let mut zscan = command("ZSCAN", key);
         zscan.arg(cursor).arg("COUNT").arg(count);
         let answer = self.patient("ZSCAN", async |link| link.req_packed_command(&zscan).await).await?;
-        let (next, page): (Vec<u8>, Vec<Pair>) =
+        let (next, page): (Vec<u8>, Vec<ScoredMember>) =
             FromRedisValue::from_redis_value(answer).map_err(|error| self.garbled(&error.into()))?;
-        let member = |(name, written): Pair| {
+        let member = |(name, written): ScoredMember| {
             let score = std::str::from_utf8(&written).ok().and_then(|text| text.parse().ok());
             Member { name, score: score.unwrap_or(f64::NAN), written }
         };
         Ok((page.into_iter().map(member).collect(), Some(next).filter(|next| next != b"0")))
     }
 
-    /// What stands at these places: bytes, nothing, or why they cannot be read.
+    /// The values at these keys: bytes, nothing, or the error of reading them.
     pub(super) async fn bodies(
         &mut self,
         places: &[BodyAt],

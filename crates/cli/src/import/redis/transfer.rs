@@ -190,7 +190,7 @@ impl<'a> Transfer<'a> {
                     self.report.removed();
                     continue;
                 }
-                // It was told twice, or by an earlier run that was cut short.
+                // It was sent twice, or by an earlier run that did not finish.
                 Removed::Gone if each.duplicate => continue,
                 Removed::Gone => {
                     "it left its set while it was taken over: whoever took it may have delivered it, too"

@@ -6,7 +6,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-/// There is no such type of queue.
+/// The type of queue is unknown.
 const NO_TYPE: &str = "?";
 
 /// Whether it is a quorum queue without a dead-letter exchange among its arguments: there, what came back too often is discarded.

@@ -74,7 +74,7 @@ pub(super) struct Into {
 pub(super) struct Bridge {
     name: String,
     setup: SourceSetup,
-    /// So many messages are accepted together: what is past the limit of a batch would be refused.
+    /// Messages accepted by one call: the batch limit, past which they would be refused.
     together: usize,
     duly: Duly,
     topics: Arc<Topics>,

@@ -147,7 +147,7 @@ async fn to_queue(connection: &Connection, queue: &str) -> lapin::Result<Channel
     Ok(channel)
 }
 
-/// What became of a message that was published.
+/// The outcome of a published message.
 enum Published {
     Kept,
     NoQueue,

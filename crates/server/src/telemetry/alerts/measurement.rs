@@ -1,4 +1,4 @@
-//! What an alert measured: one sentence for people, and the same numbers for programs.
+//! The measurement behind an alert: one sentence for people, and the same numbers for programs.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use duly::{Lane, Totals};
 
 use crate::wire::{AlertValues, TotalsAnswer};
 
-/// What is wrong.
+/// The fault that was measured.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) detail: String,
     pub(super) values: AlertValues,
-    /// Of what somebody must look at one by one: how many. Twice as many are worth another word.
+    /// The number of messages that a person must look at, if there are such. The alert is sent again when it has doubled.
     pub(super) count: Option<u64>,
 }
 

@@ -14,7 +14,7 @@ impl Bench {
     }
 
     /// Looks `after` seconds later: the names of what is raised (`+`) and cleared (`-`).
-    fn evaluate(&mut self, after: u64, seen: &Seen) -> Vec<String> {
+    fn evaluate(&mut self, after: u64, seen: &Measurements) -> Vec<String> {
         self.second += after;
         let micros = self.second * 1_000_000;
         let now = Now::new(1_700_000_000_000_000 + micros, Monotonic::from_micros(micros));
@@ -40,24 +40,24 @@ fn with_topic(own: Thresholds) -> AlertRules {
     AlertRules { topics: BTreeMap::from([("order".to_owned(), own)]), ..rules() }
 }
 
-fn queue(topic: &str, pending: u64, overdue_s: u64) -> LaneSeen {
+fn queue(topic: &str, pending: u64, overdue_s: u64) -> LaneMeasurements {
     let lane = Lane::Queue(Topic::parse(topic).unwrap());
-    LaneSeen { lane, paused: false, pending, dead: 0, overdue: Duration::from_secs(overdue_s) }
+    LaneMeasurements { lane, paused: false, pending, dead: 0, overdue: Duration::from_secs(overdue_s) }
 }
 
-fn sink(name: &str, pending: u64) -> LaneSeen {
+fn sink(name: &str, pending: u64) -> LaneMeasurements {
     let lane = Lane::Sink(SinkName::parse(name).unwrap());
-    LaneSeen { lane, paused: false, pending, dead: 0, overdue: Duration::ZERO }
+    LaneMeasurements { lane, paused: false, pending, dead: 0, overdue: Duration::ZERO }
 }
 
-fn lanes(lanes: impl IntoIterator<Item = LaneSeen>) -> Seen {
-    Seen { lanes: Some(lanes.into_iter().collect()), ..Seen::default() }
+fn lanes(lanes: impl IntoIterator<Item = LaneMeasurements>) -> Measurements {
+    Measurements { lanes: Some(lanes.into_iter().collect()), ..Measurements::default() }
 }
 
-fn tried(count: u64, failed: u64, late_ms: &[u64]) -> Tried {
+fn tried(count: u64, failed: u64, late_ms: &[u64]) -> AttemptCounts {
     let histogram = duly::Histogram::default();
     late_ms.iter().for_each(|ms| histogram.record(ms * 1_000));
-    Tried { count, failed, lateness: histogram.snapshot() }
+    AttemptCounts { count, failed, lateness: histogram.snapshot() }
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn an_alert_is_cleared_after_calm_and_not_before() {
 #[test]
 fn a_paused_lane_raises_no_overdue_alert() {
     let mut bench = Bench::new(rules());
-    let paused = LaneSeen { paused: true, ..queue("order", 1, 3_600) };
+    let paused = LaneMeasurements { paused: true, ..queue("order", 1, 3_600) };
     assert_eq!(bench.evaluate(0, &lanes([paused.clone()])), [""; 0]);
     assert_eq!(bench.evaluate(0, &lanes([paused, queue("mail", 1, 11)])), ["+overdue"]);
 }
@@ -104,7 +104,7 @@ fn pending_messages_of_all_lanes_count_together() {
 #[test]
 fn lateness_and_failures_of_the_last_minute_are_judged() {
     let mut bench = Bench::new(rules());
-    let late = |late: &[u64]| Seen { tried: tried(0, 0, late), ..Seen::default() };
+    let late = |late: &[u64]| Measurements { tried: tried(0, 0, late), ..Measurements::default() };
     assert_eq!(bench.evaluate(0, &late(&[4_000; 100])), [""; 0]);
     assert_eq!(
         bench.evaluate(0, &late(&[[1; 99].as_slice(), &[60_000]].concat())),
@@ -113,7 +113,8 @@ fn lateness_and_failures_of_the_last_minute_are_judged() {
     );
     assert_eq!(bench.evaluate(0, &late(&[[1; 97].as_slice(), &[60_000; 3]].concat())), ["+lateness_p99"]);
 
-    let failing = |count, failed| Seen { tried: tried(count, failed, &[]), ..Seen::default() };
+    let failing =
+        |count, failed| Measurements { tried: tried(count, failed, &[]), ..Measurements::default() };
     assert_eq!(bench.evaluate(0, &failing(100, 10)), [""; 0]);
     assert_eq!(bench.evaluate(0, &failing(19, 19)), [""; 0], "too few to say");
     assert_eq!(bench.evaluate(0, &failing(20, 3)), ["+failure_rate"]);
@@ -140,10 +141,10 @@ fn a_topic_with_rules_of_its_own_is_judged_by_them_alone() {
 fn the_tries_of_a_topic_with_rules_do_not_count_for_all() {
     let own = Thresholds { failure_rate: Some(0.5), ..Thresholds::default() };
     let mut bench = Bench::new(with_topic(own));
-    let seen = |all, order| Seen {
+    let seen = |all, order| Measurements {
         tried: all,
         topics: BTreeMap::from([("order".to_owned(), order)]),
-        ..Seen::default()
+        ..Measurements::default()
     };
     assert_eq!(bench.evaluate(0, &seen(tried(200, 40, &[]), tried(100, 40, &[]))), [""; 0]);
     assert_eq!(bench.evaluate(0, &seen(tried(200, 60, &[]), tried(100, 60, &[]))), ["+failure_rate:order"]);
@@ -153,7 +154,7 @@ fn the_tries_of_a_topic_with_rules_do_not_count_for_all() {
 #[test]
 fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue() {
     let mut bench = Bench::new(rules());
-    let orphan = LaneSeen { overdue: Duration::from_secs(3_600), ..sink("gone", 7) };
+    let orphan = LaneMeasurements { overdue: Duration::from_secs(3_600), ..sink("gone", 7) };
     assert_eq!(bench.evaluate(0, &lanes([orphan, sink("orders", 7)])), ["+orphan:gone"]);
     assert!(bench.watch.any_on(Name::Orphan) && !bench.watch.is_on(Name::Orphan, None));
     assert_eq!(bench.evaluate(0, &lanes([sink("gone", 0)])), [""; 0]);
@@ -164,14 +165,21 @@ fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue
 fn an_unbalanced_ledger_is_an_alert() {
     let mut bench = Bench::new(AlertRules::default());
     let totals = |accepted| Totals::ever(accepted, 0, 0, 0).now(2, 0, 0);
-    assert_eq!(bench.evaluate(0, &Seen { totals: Some(totals(2)), ..Seen::default() }), [""; 0]);
-    assert_eq!(bench.evaluate(0, &Seen { totals: Some(totals(3)), ..Seen::default() }), ["+ledger"]);
+    assert_eq!(
+        bench.evaluate(0, &Measurements { totals: Some(totals(2)), ..Measurements::default() }),
+        [""; 0]
+    );
+    assert_eq!(
+        bench.evaluate(0, &Measurements { totals: Some(totals(3)), ..Measurements::default() }),
+        ["+ledger"]
+    );
 }
 
 #[test]
 fn without_rules_nothing_else_is_told() {
     let mut bench = Bench::new(AlertRules::default());
-    let seen = Seen { tried: tried(100, 100, &[60_000; 100]), ..lanes([queue("order", 1_000_000, 3_600)]) };
+    let seen =
+        Measurements { tried: tried(100, 100, &[60_000; 100]), ..lanes([queue("order", 1_000_000, 3_600)]) };
     assert_eq!(bench.evaluate(0, &seen), [""; 0]);
 }
 
@@ -180,7 +188,8 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
     let mut bench = Bench::new(rules());
     let late = lanes([queue("order", 1, 60)]);
     assert_eq!(bench.evaluate(0, &late), ["+overdue"]);
-    let failing = |part, why: &str| Seen { failing: vec![(part, why.to_owned())], ..Seen::default() };
+    let failing =
+        |part, why: &str| Measurements { failing: vec![(part, why.to_owned())], ..Measurements::default() };
     let damaged = failing("claiming", "claims of queue/order fail: damaged");
     assert_eq!(bench.evaluate(1, &damaged), [""; 0], "one look may see a moment that is over");
     assert_eq!(bench.evaluate(1, &damaged), ["+not_ready"]);
@@ -193,7 +202,7 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
     assert_eq!(on.len(), 2);
     assert!(on[1].detail.ends_with("now: accepting: the disk is full"), "{}", on[1].detail);
     // The rates of this process are known without the store.
-    let tries = Seen { tried: tried(100, 50, &[]), ..failing("accepting", "the disk is full") };
+    let tries = Measurements { tried: tried(100, 50, &[]), ..failing("accepting", "the disk is full") };
     assert_eq!(bench.evaluate(1, &tries), ["+failure_rate"]);
     assert_eq!(bench.evaluate(1, &lanes([])), [""; 0]);
     assert_eq!(bench.evaluate(30, &lanes([])), ["-overdue", "-failure_rate", "-not_ready"]);
@@ -202,7 +211,8 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
 #[test]
 fn a_node_that_is_degraded_is_told_apart_from_one_that_is_not_ready() {
     let mut bench = Bench::new(AlertRules::default());
-    let degraded = Seen { degraded: Some("claims of sink/kafka fail: damaged".to_owned()), ..lanes([]) };
+    let degraded =
+        Measurements { degraded: Some("claims of sink/kafka fail: damaged".to_owned()), ..lanes([]) };
     assert_eq!(bench.evaluate(0, &degraded), [""; 0], "one look may see a moment that is over");
     assert_eq!(bench.evaluate(1, &degraded), ["+degraded"]);
     assert_eq!(bench.evaluate(1, &degraded), [""; 0]);
@@ -214,26 +224,27 @@ fn a_node_that_is_degraded_is_told_apart_from_one_that_is_not_ready() {
 #[test]
 fn a_single_failure_now_and_then_is_no_alert() {
     let mut bench = Bench::new(rules());
-    let failing = Seen { failing: vec![("claiming", "taken back".to_owned())], ..Seen::default() };
+    let failing =
+        Measurements { failing: vec![("claiming", "taken back".to_owned())], ..Measurements::default() };
     for _ in 0..10 {
         assert_eq!(bench.evaluate(2, &failing), [""; 0]);
-        assert_eq!(bench.evaluate(2, &Seen::default()), [""; 0]);
+        assert_eq!(bench.evaluate(2, &Measurements::default()), [""; 0]);
     }
     bench.evaluate(2, &failing);
     assert_eq!(bench.evaluate(2, &failing), ["+not_ready"]);
     // Once it is on, every failure keeps it on.
-    assert_eq!(bench.evaluate(29, &Seen::default()), [""; 0]);
+    assert_eq!(bench.evaluate(29, &Measurements::default()), [""; 0]);
     assert_eq!(bench.evaluate(2, &failing), [""; 0]);
-    assert_eq!(bench.evaluate(2, &Seen::default()), [""; 0]);
-    assert_eq!(bench.evaluate(29, &Seen::default()), [""; 0]);
-    assert_eq!(bench.evaluate(1, &Seen::default()), ["-not_ready"]);
+    assert_eq!(bench.evaluate(2, &Measurements::default()), [""; 0]);
+    assert_eq!(bench.evaluate(29, &Measurements::default()), [""; 0]);
+    assert_eq!(bench.evaluate(1, &Measurements::default()), ["-not_ready"]);
 }
 
 #[test]
 fn dead_letters_are_told_until_they_are_replayed_or_purged() {
     let own = Thresholds { dead_letters: Some(0), ..Thresholds::default() };
     let mut bench = Bench::new(with_topic(own));
-    let dead = |topic: &str, dead| LaneSeen { dead, ..queue(topic, 0, 0) };
+    let dead = |topic: &str, dead| LaneMeasurements { dead, ..queue(topic, 0, 0) };
     assert_eq!(bench.evaluate(0, &lanes([dead("mail", 3), dead("sms", 2)])), [""; 0], "at the limit");
     assert_eq!(bench.evaluate(0, &lanes([dead("mail", 3), dead("sms", 3)])), ["+dead_letters"]);
     assert_eq!(bench.evaluate(0, &lanes([dead("mail", 6), dead("order", 1)])), ["+dead_letters:order"]);
@@ -245,7 +256,7 @@ fn dead_letters_are_told_until_they_are_replayed_or_purged() {
 fn dead_letters_are_told_again_when_they_have_doubled() {
     let all = Thresholds { dead_letters: Some(0), ..Thresholds::default() };
     let mut bench = Bench::new(AlertRules { all, ..AlertRules::default() });
-    let dead = |dead| lanes([LaneSeen { dead, ..queue("mail", 0, 0) }]);
+    let dead = |dead| lanes([LaneMeasurements { dead, ..queue("mail", 0, 0) }]);
     for (count, reported) in [(1, 1), (1, 0), (2, 1), (3, 0), (4, 1), (7, 0), (100, 1), (199, 0)] {
         assert_eq!(bench.evaluate(1, &dead(count)), vec!["+dead_letters"; reported], "{count}");
     }
@@ -265,7 +276,7 @@ fn dead_letters_are_told_again_when_they_have_doubled() {
 #[test]
 fn dead_letters_of_a_sink_that_left_the_configuration_count() {
     let mut bench = Bench::new(rules());
-    let dead = |name, dead| LaneSeen { dead, ..sink(name, 0) };
+    let dead = |name, dead| LaneMeasurements { dead, ..sink(name, 0) };
     assert_eq!(bench.evaluate(0, &lanes([dead("gone", 2), dead("orders", 3)])), [""; 0], "at the limit");
     assert_eq!(bench.evaluate(0, &lanes([dead("gone", 3), dead("orders", 3)])), ["+dead_letters"]);
 }
@@ -294,12 +305,12 @@ fn the_console_has_words_for_every_alert_in_both_languages() {
 #[test]
 fn an_alert_carries_its_numbers_and_they_follow_what_is_seen() {
     let mut bench = Bench::new(rules());
-    bench.evaluate(0, &lanes([queue("order", 1_001, 11), LaneSeen { dead: 6, ..sink("gone", 7) }]));
-    bench.evaluate(0, &Seen { tried: tried(20, 3, &[60_000; 100]), ..Seen::default() });
+    bench.evaluate(0, &lanes([queue("order", 1_001, 11), LaneMeasurements { dead: 6, ..sink("gone", 7) }]));
+    bench.evaluate(0, &Measurements { tried: tried(20, 3, &[60_000; 100]), ..Measurements::default() });
     let totals = Totals::ever(3, 0, 0, 0).now(2, 0, 0);
     let failing = vec![("accepting", "the disk is full".to_owned()), ("driver", "it panicked".to_owned())];
     let degraded = Some("claims of sink/kafka fail".to_owned());
-    let seen = Seen { totals: Some(totals), failing, degraded, ..Seen::default() };
+    let seen = Measurements { totals: Some(totals), failing, degraded, ..Measurements::default() };
     bench.evaluate(0, &seen);
     bench.evaluate(0, &seen);
     let values = |bench: &Bench| -> BTreeMap<String, AlertValues> {

@@ -3,13 +3,10 @@
 use std::{collections::VecDeque, io};
 
 use bytes::BytesMut;
-use duly_core::Outcomes;
+use duly_core::{Outcomes, SinkError};
 
 use super::{
-    super::{
-        failure::{denied, no_answer, no_connection, refused},
-        publish::OutgoingMessage,
-    },
+    super::publish::OutgoingMessage,
     protocol::{self, Line, PING, PONG},
 };
 use crate::exchange::Exchange;
@@ -61,7 +58,7 @@ impl<'a> Batch<'a> {
     fn denied(&mut self, subject: &str, words: &str) {
         for position in self.read..self.next {
             if self.messages[position].1.subject == subject {
-                self.end(position, Err(denied(words)));
+                self.end(position, Err(SinkError::denied(words)));
             }
         }
     }
@@ -78,10 +75,10 @@ impl<'a> Batch<'a> {
     pub(super) fn give_up(mut self, why: &str) {
         for position in 0..self.messages.len() {
             match self.stages[position] {
-                Stage::Waiting => self.end(position, Err(no_connection(format!("not sent: {why}")))),
+                Stage::Waiting => self.end(position, Err(SinkError::unreachable(format!("not sent: {why}")))),
                 Stage::Sent => {
                     let detail = format!("the server did not say that it has read it: {why}");
-                    self.end(position, Err(no_answer(detail)));
+                    self.end(position, Err(SinkError::unknown(detail)));
                 }
                 Stage::Done => {}
             }
@@ -102,7 +99,7 @@ impl Exchange for Batch<'_> {
             if length > self.payload_max {
                 let max = self.payload_max;
                 let detail = format!("it has {length} bytes with its headers, and the server takes {max}");
-                self.end(position, Err(refused(detail)));
+                self.end(position, Err(SinkError::refused(detail)));
                 continue;
             }
             self.stages[position] = Stage::Sent;

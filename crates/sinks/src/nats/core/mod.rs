@@ -24,11 +24,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{
-    failure::{no_connection, unsecured},
-    publish::OutgoingMessage,
-    settings::Settings,
-};
+use super::{failure::unsecured, publish::OutgoingMessage, settings::Settings};
 use crate::exchange::Exchange;
 use batch::Batch;
 use connection::{Connection, ConnectionPool};
@@ -89,9 +85,9 @@ impl Core {
                 self.connections.release(connection);
                 Ok(())
             }
-            (Some(Ok(())), Some(Err(words))) => Err(no_connection(words)),
-            (Some(Err(why)), _) => Err(no_connection(why.to_string())),
-            _ => Err(no_connection("no answer to a PING in time")),
+            (Some(Ok(())), Some(Err(words))) => Err(SinkError::unreachable(words)),
+            (Some(Err(why)), _) => Err(SinkError::unreachable(why.to_string())),
+            _ => Err(SinkError::unreachable("no answer to a PING in time")),
         }
     }
 
@@ -101,7 +97,7 @@ impl Core {
         until: Monotonic,
     ) -> Result<(SemaphorePermit<'_>, Connection<Info>), SinkError> {
         let turn = self.connections.within(until, self.connections.turn()).await.flatten();
-        let turn = turn.ok_or_else(|| no_connection("no free connection in time"))?;
+        let turn = turn.ok_or_else(|| SinkError::unreachable("no free connection in time"))?;
         Ok((turn, self.connection(settings, until).await?))
     }
 
@@ -113,7 +109,7 @@ impl Core {
         }
         let count = settings.servers.len();
         let first = self.server.load(Ordering::Relaxed);
-        let mut failure = no_connection("no connection in time");
+        let mut failure = SinkError::unreachable("no connection in time");
         for position in (0..count).map(|step| (first + step) % count) {
             let (_, end) = self.connections.ends(settings.connect_share());
             match self.connections.within(end.min(until), connect(settings, position)).await {
@@ -168,7 +164,7 @@ async fn connect(settings: &Settings, position: usize) -> Result<Connection<Info
     let (stream, info) = greeting(stream).await.map_err(failed)?;
     if !info.headers {
         let detail = "this server takes no headers, in which the id of a message travels";
-        return Err(SinkError::new(SinkErrorKind::Misconfigured, detail));
+        return Err(SinkError::misconfigured(detail));
     }
     let is_secure = settings.is_secure || info.tls_required;
     let connection = if is_secure {

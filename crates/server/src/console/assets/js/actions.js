@@ -5,19 +5,19 @@ import { t } from "./i18n.js";
 import { refresh } from "./live.js";
 import { errorText } from "./parts.js";
 import { Raw } from "./raw.js";
-import { say } from "./toasts.js";
+import { showToast } from "./toasts.js";
 
 /** Does it, says so, and tells `after` when the world has changed; also after an undo. */
 async function perform(work, words, { undo, after } = {}) {
   try {
     const answer = await work();
     const maybe = answer?.maybe_delivered ? ` ${t("maybe")}` : "";
-    say(words(answer) + maybe, { undo: undo && (() => perform(undo, () => t("undone"), { after })) });
+    showToast(words(answer) + maybe, { undo: undo && (() => perform(undo, () => t("undone"), { after })) });
     refresh();
     after?.();
     return true;
   } catch (error) {
-    say(errorText(error), { bad: true });
+    showToast(errorText(error), { bad: true });
     after?.();
     return false;
   }
@@ -48,7 +48,7 @@ export async function cancel(id, after) {
     // Its body is gone once it is cancelled: what undo needs is asked for first.
     whole = await api.get(id);
   } catch (error) {
-    return say(errorText(error), { bad: true });
+    return showToast(errorText(error), { bad: true });
   }
   return perform(() => api.cancel(id), () => t("done.cancel", { id }), { undo: () => api.send(again(whole)), after });
 }

@@ -51,7 +51,7 @@ export function Health() {
     <div>
       <h2 id="health-title">${title}</h2>
       ${found.length
-        ? html`<ul>${found.map(({ words, link }) => html`<li key=${words}>${words} ${link ? html`<a href=${link}>${t("look")}</a>` : null}</li>`)}</ul>`
+        ? html`<ul>${found.map(({ words, link }) => html`<li key=${words}>${words} ${link ? html`<a href=${link}>${t("view")}</a>` : null}</li>`)}</ul>`
         : null}
       ${state.ready ? html`<p class="durability"><span>${t("health.durability")}</span> ${durability(state.ready.durability)}</p>` : null}
     </div>

@@ -61,7 +61,7 @@ function start() {
   const { signal } = running;
   looks = 0;
   rest();
-  look(signal);
+  poll(signal);
   // Who sees some topics only may not follow them all at once.
   if (seesAll()) follow({ onBatch, onState: (stream) => live.set({ stream }), signal });
 }
@@ -72,7 +72,7 @@ function stop() {
   running = null;
 }
 
-async function look(signal) {
+async function poll(signal) {
   looking = true;
   const lanes = looks % LANES_EVERY === 0;
   looks += 1;
@@ -98,7 +98,7 @@ async function look(signal) {
   if (signal.aborted) return;
   clearTimeout(next);
   // What was asked for meanwhile may have come too late for this look.
-  next = setTimeout(() => !signal.aborted && look(signal), wanted ? 0 : EVERY);
+  next = setTimeout(() => !signal.aborted && poll(signal), wanted ? 0 : EVERY);
   wanted = false;
 }
 
@@ -109,7 +109,7 @@ export function refresh() {
   wanted = looking;
   if (looking) return;
   clearTimeout(next);
-  look(running.signal);
+  poll(running.signal);
 }
 
 let waiting = [];

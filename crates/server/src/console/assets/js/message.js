@@ -1,4 +1,4 @@
-// One message with its whole life.
+// One message with its history.
 import { html, useEffect } from "./lib.js";
 import { cancel, fire, replay, reschedule } from "./actions.js";
 import { api } from "./api.js";
@@ -6,7 +6,7 @@ import { Body } from "./body.js";
 import { openBulk } from "./bulk.js";
 import { span } from "./format.js";
 import { t } from "./i18n.js";
-import { Life } from "./life.js";
+import { MessageHistory } from "./history.js";
 import { live, onEvent } from "./live.js";
 import { Badge, Busy, Copy, Empty, ErrorNote, Title, useAsk } from "./parts.js";
 import { to } from "./router.js";
@@ -38,8 +38,8 @@ export function One({ id }) {
     <p class="row"><span class="mono break one-id">${id}</span> <${Copy} text=${id} label=${t("copy.id")} /></p>
     ${message.maybe_delivered && message.state !== "delivered" ? html`<p class="note warn">${t("maybe")}</p>` : null}
     <div class="grid-2 one">
-      <section class="card" aria-labelledby="life-title"><h2 id="life-title">${t("life.title")}</h2><${Life} message=${message} /></section>
-      <div class="column"><${Facts} message=${message} /><${Body} message=${message} /></div>
+      <section class="card" aria-labelledby="history-title"><h2 id="history-title">${t("history.title")}</h2><${MessageHistory} message=${message} /></section>
+      <div class="column"><${Details} message=${message} /><${Body} message=${message} /></div>
     </div>
   </div>`;
 }
@@ -58,7 +58,7 @@ function Actions({ message, after }) {
   return null;
 }
 
-function Facts({ message }) {
+function Details({ message }) {
   const properties = Object.entries(message.properties ?? {});
   const rows = [
     [t("sink"), html`<a href=${to("messages", { sink: message.sink, state: message.state })}>${message.sink}</a>`],
@@ -70,7 +70,7 @@ function Facts({ message }) {
     [t("tries.max"), message.retry?.attempts],
     [t("content_type"), message.content_type],
   ].filter(([, value]) => value != null);
-  return html`<section class="card" aria-labelledby="facts-title"><h2 id="facts-title">${t("facts.title")}</h2>
+  return html`<section class="card" aria-labelledby="details-title"><h2 id="details-title">${t("details.title")}</h2>
     <dl class="facts">
       ${rows.map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}
       ${properties.map(([name, value]) => html`<dt key=${`p-${name}`} class="mono">${name}</dt><dd class="mono">${value}</dd>`)}

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { known, t } from "./i18n.js";
 import { relative, time, timeExact } from "./format.js";
-import { say } from "./toasts.js";
+import { showToast } from "./toasts.js";
 
 export const Badge = ({ kind, label }) =>
   html`<span class=${`badge ${kind}`}>${label ?? (known(`state.${kind}`) ? t(`state.${kind}`) : kind)}</span>`;
@@ -36,9 +36,9 @@ export function Copy({ text, label }) {
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      say(t("copied"));
+      showToast(t("copied"));
     } catch {
-      say(t("copy.failed"), { bad: true });
+      showToast(t("copy.failed"), { bad: true });
     }
   };
   return html`<button type="button" class="btn small" onClick=${copy}>${label ?? t("copy")}</button>`;

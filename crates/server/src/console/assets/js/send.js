@@ -10,7 +10,7 @@ import { go } from "./router.js";
 import { may, seesAll, token } from "./session.js";
 import { curl, rust } from "./snippets.js";
 import { useStore } from "./store.js";
-import { say } from "./toasts.js";
+import { showToast } from "./toasts.js";
 import { isSet, WhenField, whenOf } from "./when.js";
 
 const FRESH = {
@@ -56,7 +56,7 @@ export function Send() {
     setError(null);
     try {
       const accepted = await api.send(message);
-      say(t(accepted.duplicate ? "send.duplicate" : "send.done", { id: accepted.id }));
+      showToast(t(accepted.duplicate ? "send.duplicate" : "send.done", { id: accepted.id }));
       refresh();
       if (may("read")) go("messages", accepted.id);
     } catch (fault) {

@@ -25,7 +25,7 @@ export function useStore(store, choose = whole) {
   const chosen = choose(store.get());
   useEffect(() => {
     let last = chosen;
-    const look = (state) => {
+    const update = (state) => {
       const next = choose(state);
       if (!Object.is(next, last)) {
         last = next;
@@ -33,8 +33,8 @@ export function useStore(store, choose = whole) {
       }
     };
     // It may have changed between drawing and now.
-    look(store.get());
-    return store.watch(look);
+    update(store.get());
+    return store.watch(update);
   }, [store]);
   return chosen;
 }

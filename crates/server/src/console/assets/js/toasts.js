@@ -11,7 +11,7 @@ let number = 0;
 const drop = (key) => toasts.set(({ list }) => ({ list: list.filter((toast) => toast.key !== key) }));
 
 /** `undo` is called if the reader wants it undone. */
-export function say(words, { bad = false, undo } = {}) {
+export function showToast(words, { bad = false, undo } = {}) {
   const key = (number += 1);
   toasts.set(({ list }) => ({ list: [...list.slice(-2), { key, words, bad, undo }] }));
   setTimeout(() => drop(key), undo ? SHOWN_WITH_UNDO : SHOWN);

@@ -1,4 +1,4 @@
-//! Which of the messages sent were accepted, and which have come.
+//! Which messages were accepted, and which were received.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -8,16 +8,16 @@ use std::sync::{
 const ACCEPTED: u8 = 1;
 const RECEIVED: u8 = 2;
 
-/// A byte per message, by connection and number. What comes twice counts once; what comes without having been
-/// accepted (its answer was lost) stands for nothing else.
-pub(super) struct Seen {
+/// A byte per message, by connection and number. A message that is received twice counts once. One that is received but was not
+/// accepted, because the answer was lost, does not stand for a missing one.
+pub(super) struct Deliveries {
     connections: Vec<Mutex<Vec<u8>>>,
     missing: AtomicU64,
     delivered: AtomicU64,
     duplicates: AtomicU64,
 }
 
-impl Seen {
+impl Deliveries {
     pub(super) fn new(connections: usize) -> Self {
         Self {
             connections: (0..connections).map(|_| Mutex::default()).collect(),
@@ -28,7 +28,7 @@ impl Seen {
     }
 
     pub(super) fn accepted(&self, connection: usize, number: u64) {
-        // Counted before it is marked: whoever receives it meanwhile must find something to take away.
+        // Counted before it is marked: a receiver in between subtracts from this count.
         self.missing.fetch_add(1, SeqCst);
         if self.mark(connection, number, ACCEPTED) != Some(0) {
             self.missing.fetch_sub(1, SeqCst);
@@ -50,17 +50,17 @@ impl Seen {
         }
     }
 
-    /// Accepted and not yet come.
+    /// Messages accepted and not received yet.
     pub(super) fn missing(&self) -> u64 {
         self.missing.load(SeqCst)
     }
 
-    /// Come, each counted once.
+    /// Messages received, each counted once.
     pub(super) fn delivered(&self) -> u64 {
         self.delivered.load(SeqCst)
     }
 
-    /// Come again.
+    /// Messages received again.
     pub(super) fn duplicates(&self) -> u64 {
         self.duplicates.load(SeqCst)
     }
@@ -84,23 +84,23 @@ mod tests {
 
     #[test]
     fn what_comes_twice_or_unanswered_hides_nothing_that_is_missing() {
-        let seen = Seen::new(1);
-        seen.accepted(0, 0);
-        seen.accepted(0, 1);
-        seen.received(0, 0);
-        seen.received(0, 0);
-        seen.received(0, 2);
-        assert_eq!((seen.missing(), seen.delivered(), seen.duplicates()), (1, 2, 1));
+        let deliveries = Deliveries::new(1);
+        deliveries.accepted(0, 0);
+        deliveries.accepted(0, 1);
+        deliveries.received(0, 0);
+        deliveries.received(0, 0);
+        deliveries.received(0, 2);
+        assert_eq!((deliveries.missing(), deliveries.delivered(), deliveries.duplicates()), (1, 2, 1));
         // The answer came after the message itself.
-        seen.accepted(0, 2);
-        seen.received(0, 1);
-        assert_eq!((seen.missing(), seen.delivered()), (0, 3));
+        deliveries.accepted(0, 2);
+        deliveries.received(0, 1);
+        assert_eq!((deliveries.missing(), deliveries.delivered()), (0, 3));
     }
 
     #[test]
     fn ids_of_nobody_count_for_nothing() {
-        let seen = Seen::new(1);
-        seen.received(7, 0);
-        assert_eq!(seen.delivered(), 0);
+        let deliveries = Deliveries::new(1);
+        deliveries.received(7, 0);
+        assert_eq!(deliveries.delivered(), 0);
     }
 }

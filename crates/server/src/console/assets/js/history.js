@@ -6,33 +6,33 @@ import { When } from "./parts.js";
 
 const GOOD = ["delivered", "done", "acked"];
 
-/** The steps of a life, in the order of time. */
+/** The steps of a message, in the order of time. */
 function steps(message, now = Date.now()) {
-  const found = [{ what: t("life.accepted"), at: message.accepted_at_ms ?? null, tone: "done" }];
+  const found = [{ what: t("history.accepted"), at: message.accepted_at_ms ?? null, tone: "done" }];
   const waits = message.state === "pending" && message.deliver_at_ms > now;
-  found.push({ what: waits ? t("life.will_be_due") : t("life.due"), at: message.deliver_at_ms, tone: waits ? "next" : "done" });
+  found.push({ what: waits ? t("history.will_be_due") : t("history.due"), at: message.deliver_at_ms, tone: waits ? "next" : "done" });
   const hidden = message.attempts_counted - message.attempts.length;
-  if (hidden > 0) found.push({ what: t("life.earlier", { n: hidden }), at: null, tone: "quiet" });
+  if (hidden > 0) found.push({ what: t("history.earlier", { n: hidden }), at: null, tone: "quiet" });
   for (const { at_ms, outcome, detail } of message.attempts) {
     const words = known(`outcome.${outcome}`) ? t(`outcome.${outcome}`) : outcome;
     // The proof is told once, where it belongs.
     const answer = detail === message.receipt ? null : detail;
     found.push({ what: words, at: at_ms, detail: answer, tone: GOOD.includes(outcome) ? "done" : "bad" });
   }
-  if (message.state === "pending" && message.retry_at_ms) found.push({ what: t("life.retry"), at: message.retry_at_ms, tone: "next" });
-  if (message.state === "in_flight") found.push({ what: t("life.in_flight"), at: null, tone: "next" });
+  if (message.state === "pending" && message.retry_at_ms) found.push({ what: t("history.retry"), at: message.retry_at_ms, tone: "next" });
+  if (message.state === "in_flight") found.push({ what: t("history.in_flight"), at: null, tone: "next" });
   if (message.state === "delivered") {
     const late = message.delivered_at_ms - message.deliver_at_ms;
-    found.push({ what: t("life.delivered"), at: message.delivered_at_ms, note: t("life.after_due", { span: span(Math.max(0, late)) }), receipt: message.receipt, tone: "good" });
+    found.push({ what: t("history.delivered"), at: message.delivered_at_ms, note: t("history.after_due", { span: span(Math.max(0, late)) }), receipt: message.receipt, tone: "good" });
   }
   if (message.state === "dead") {
-    found.push({ what: t("life.dead"), at: message.ended_at_ms, note: t(`reason.${message.reason}`), tone: "bad" });
+    found.push({ what: t("history.dead"), at: message.ended_at_ms, note: t(`reason.${message.reason}`), tone: "bad" });
   }
-  if (message.state === "cancelled") found.push({ what: t("life.cancelled"), at: message.ended_at_ms, tone: "quiet" });
+  if (message.state === "cancelled") found.push({ what: t("history.cancelled"), at: message.ended_at_ms, tone: "quiet" });
   return found;
 }
 
-export function Life({ message }) {
+export function MessageHistory({ message }) {
   return html`<ol class="life">
     ${steps(message).map(
       ({ what, at, detail, note, receipt, tone }, place) => html`<li key=${place} class=${tone}>

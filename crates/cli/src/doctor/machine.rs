@@ -7,12 +7,12 @@ use rustix::process::{Resource, getrlimit};
 use super::{super::clock, Finding};
 use duly_server::config::Config;
 
-/// No machine that runs this is older (2025) or, by its own account, so much younger (2100).
+/// A plausible clock: after the release of this program (2025) and before 2100.
 const SANE_MS: std::ops::Range<u64> = 1_735_689_600_000..4_102_444_800_000;
 /// Files of the store, the terminal, the timers.
 const FILES_BESIDES_CONNECTIONS: u64 = 1_024;
 
-/// Whether the clock is somewhere near the truth, and not behind what it said earlier.
+/// Checks that the clock is plausible and not behind the newest file of the data folder.
 pub(super) fn clock(data: Option<&Path>) -> Vec<Finding> {
     let now = clock::now_ms();
     let remedy = "set the clock and keep it set (NTP): due times follow it";
