@@ -22,7 +22,7 @@ use duly_core::{
 use tokio::sync::oneshot;
 
 use attempt_results::AttemptResults;
-pub(crate) use driver::{Driver, Parts};
+pub(crate) use driver::{Driver, EngineHandles};
 pub(crate) use hints::Hints;
 pub(crate) use worker::{Worker, catch_panic, is_in_handler};
 
