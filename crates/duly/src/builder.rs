@@ -23,7 +23,7 @@ use duly_stores::{SqlConfig, SqlServer};
 
 use crate::{
     Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock, counters,
-    engine::{Command, Driver, Hints, EngineHandles, Worker},
+    engine::{Command, Driver, EngineHandles, Hints, Worker},
     events::EventBus,
     health::check_runtime,
     seconds,

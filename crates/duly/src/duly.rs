@@ -226,8 +226,8 @@ impl Duly {
 
     fn prepare_insert(&self, now: Now, message: Message) -> Result<Insert, Error> {
         let inner = &*self.inner;
-        let insert =
-            message.into_insert(now, &inner.options.levels, &inner.options.limits, || self.generate_id(now))?;
+        let insert = message
+            .into_insert(now, &inner.options.levels, &inner.options.limits, || self.generate_id(now))?;
         let name = &insert.message.sink;
         if !name.is_queue() {
             let Some(sink) = inner.sinks.get(name) else {

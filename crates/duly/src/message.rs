@@ -243,7 +243,9 @@ mod tests {
     fn accept(message: Message) -> Result<duly_core::StoredMessage, Invalid> {
         let now = Now::new(10_000_500, Monotonic::default());
         let generate_id = || MessageId::generate(now.wall(), 1);
-        message.into_insert(now, &Levels::default(), &Limits::default(), generate_id).map(|insert| insert.message)
+        message
+            .into_insert(now, &Levels::default(), &Limits::default(), generate_id)
+            .map(|insert| insert.message)
     }
 
     #[test]

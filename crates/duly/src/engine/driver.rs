@@ -222,14 +222,14 @@ impl Driver {
                     }
                 }
             }
-            Completion::Results { results } => {
+            Completion::CallResults { results } => {
                 let delivery = results.delivery;
                 self.running.get(&delivery)?;
-                Event::Delivered { delivery, ends: results.take(), is_over: false }
+                Event::CallResults { delivery, results: results.take(), is_over: false }
             }
-            Completion::Delivered { delivery, results } => {
+            Completion::CallEnded { delivery, results } => {
                 self.running.remove(&delivery)?;
-                Event::Delivered { delivery, ends: results.take(), is_over: true }
+                Event::CallResults { delivery, results: results.take(), is_over: true }
             }
             Completion::Settled { settle, batch, result } => {
                 match self.parts.events.observe(StoreCall::Settle, now, result) {

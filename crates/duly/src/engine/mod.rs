@@ -82,11 +82,12 @@ pub(crate) enum Completion {
         delivered_in_store: usize,
         result: Result<Claimed, StoreError>,
     },
-    /// Some results of a delivery are known.
-    Results {
+    /// Some results of a call are known.
+    CallResults {
         results: Arc<AttemptResults>,
     },
-    Delivered {
+    /// A call has ended; its last results.
+    CallEnded {
         delivery: DeliveryKey,
         results: Arc<AttemptResults>,
     },

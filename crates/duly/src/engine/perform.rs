@@ -129,7 +129,7 @@ impl Driver {
             })
             .collect();
         let results = AttemptResults::new(delivery);
-        let reply = self.reply(Completion::Delivered { delivery, results: results.clone() });
+        let reply = self.reply(Completion::CallEnded { delivery, results: results.clone() });
         let (began, inputs) = (watch.began, self.parts.inputs.clone());
         let call = tokio::spawn(async move {
             deliver(&*sink, &batch, &results, &inputs).await;
@@ -146,12 +146,13 @@ impl Driver {
         let task = Task::new(&claimed.leased, lease_lost.clone());
         let handler = handler.clone();
         let results = AttemptResults::new(delivery);
-        let reply = self.reply(Completion::Delivered { delivery, results: results.clone() });
+        let reply = self.reply(Completion::CallEnded { delivery, results: results.clone() });
         let (began, whose) = (watch.began, self.parts.identity());
         let call = tokio::spawn(async move {
             let result = catch_panic(run_as_handler(whose, async move { handler(task).await })).await;
             watch.ended();
-            let result = result.unwrap_or_else(|panic| AttemptResult::failed(duly_core::Outcome::Failed, panic));
+            let result =
+                result.unwrap_or_else(|panic| AttemptResult::failed(duly_core::Outcome::Failed, panic));
             results.push(0, result);
             drop(reply);
         });
