@@ -45,7 +45,8 @@ pub(super) fn store(section: &mut Section<'_>, data: PathBuf) -> StoreSetup {
         "embedded" => StoreConfig::Embedded(EmbeddedConfig::new(data)),
         // A kind without an arm is refused: another store would be opened in its place.
         forgotten => {
-            let detail = format!("this build cannot read the settings of the {forgotten} store; use another kind");
+            let detail =
+                format!("this build cannot read the settings of the {forgotten} store; use another kind");
             section.fault("kind", &section.origin_of("kind"), detail);
             StoreConfig::Embedded(EmbeddedConfig::new(data))
         }
