@@ -111,15 +111,15 @@ impl StoreConfig {
     /// What is kept of ended messages unless somebody says otherwise.
     pub fn retention(&self) -> Retention {
         match self {
-            Self::Memory => Retention::DISK,
+            Self::Memory => Retention::LONG,
             #[cfg(feature = "embedded")]
-            Self::Embedded(_) => Retention::DISK,
+            Self::Embedded(_) => Retention::LONG,
             #[cfg(feature = "redis")]
-            Self::Redis(_) => Retention::MEMORY,
+            Self::Redis(_) => Retention::SHORT,
             #[cfg(feature = "sql")]
-            Self::Sql(_) => Retention::DISK,
+            Self::Sql(_) => Retention::LONG,
             #[cfg(feature = "redis_and_mysql")]
-            Self::RedisAndMysql(_) => Retention::DISK,
+            Self::RedisAndMysql(_) => Retention::LONG,
         }
     }
 

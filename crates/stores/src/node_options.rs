@@ -30,8 +30,8 @@ pub struct Retention {
 
 impl Retention {
     /// A day, and a million messages: what ended costs disk, or is lost soon anyway.
-    pub const DISK: Self = Self { span: Duration::from_secs(24 * 3600), max: 1_000_000 };
+    pub const LONG: Self = Self { span: Duration::from_secs(24 * 3600), max: 1_000_000 };
 
     /// An hour, and 100,000 messages: what ended costs memory of a server.
-    pub const MEMORY: Self = Self { span: Duration::from_secs(3600), max: 100_000 };
+    pub const SHORT: Self = Self { span: Duration::from_secs(3600), max: 100_000 };
 }

@@ -43,7 +43,7 @@ impl Default for TrustState {
 
 /// How a message may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passage {
+pub(super) enum PublishMode {
     /// Beside others.
     Shared,
     /// Its exchange is not known yet: one message of it goes alone, and tells for the others.
@@ -53,16 +53,16 @@ pub(super) enum Passage {
 }
 
 impl Trust {
-    pub(super) fn passage(&self, message: &OutgoingMessage) -> Passage {
+    pub(super) fn mode(&self, message: &OutgoingMessage) -> PublishMode {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_forbidden = !state.forbidden.is_empty()
             && state.forbidden.contains(&(message.exchange.to_string(), message.key.to_string()));
         if is_forbidden || state.is_long(message) || message.size() > state.size {
-            Passage::Alone
+            PublishMode::Alone
         } else if state.exchanges.contains(message.exchange.as_str()) {
-            Passage::Shared
+            PublishMode::Shared
         } else {
-            Passage::First
+            PublishMode::First
         }
     }
 
