@@ -6,7 +6,7 @@ use super::{
     Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, LaneWorker, Report, Triage,
     breaker::Allow,
     call::{CallResults, SentMessage},
-    destination::{Admission, Candidate, DESTINATION_BUSY},
+    destination::{Admission, Candidate, busy_detail},
     lane::{Lane, Step, Timer},
     settlement_of, triage,
 };
@@ -145,7 +145,7 @@ impl Lane {
         self.destinations.disarm();
         for (destination, job) in self.destinations.overdue(step.mono()) {
             let at = self.destinations.defer_to(destination, None, step.now);
-            self.retry_uncounted(job, at, Outcome::Throttled, DESTINATION_BUSY.to_owned(), step);
+            self.retry_uncounted(job, at, Outcome::Throttled, busy_detail(), step);
         }
         self.arm_parked(step);
     }

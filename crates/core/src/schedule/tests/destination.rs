@@ -45,7 +45,7 @@ impl Bench {
 }
 
 pub(super) fn deferred(settles: &[(Job, Settlement)]) -> usize {
-    let is_deferred = |settlement: &Settlement| matches!(settlement, Settlement::Retry { attempt, .. } if !attempt.outcome.counts() && attempt.detail.contains("not sent"));
+    let is_deferred = |settlement: &Settlement| matches!(settlement, Settlement::Retry { attempt, .. } if attempt.is_deferral());
     settles.iter().filter(|(_, settlement)| is_deferred(settlement)).count()
 }
 
