@@ -6,7 +6,7 @@ use duly_core::store::{StoreError, StoreErrorKind};
 
 /// How often a piece of work is begun again before somebody is told, if there is time.
 const TRIES_MAX: u32 = 40;
-/// What a wait between two tries grows from, and to.
+/// The first wait between two tries of a transaction, and the longest. Not the retry policy, which is about messages.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
