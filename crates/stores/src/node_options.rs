@@ -9,13 +9,13 @@ use duly_core::Limits;
 pub struct NodeOptions {
     /// The name of this node, the same at every start and no other node's.
     pub name: String,
-    /// Who this process is, different at every start: draw it at random.
+    /// The number of this process, different at every start: draw it at random.
     pub instance: u64,
     /// How long a node that says nothing counts as alive: then others deliver what it did.
     pub lease: Duration,
     /// What is kept of messages that have ended.
     pub retention: Retention,
-    /// How many messages may wait, and what one may be that somebody else wrote into the store's tables.
+    /// Limits of pending messages, and of messages that the outbox imports.
     pub limits: Limits,
 }
 

@@ -36,7 +36,7 @@ const DOUBTED_MAX: usize = 1000;
 /// So often the brokers are asked before they count as away: the first that is asked may hang.
 const ASKED_TIMES: u32 = 2;
 
-/// How a producer is made, and the one in use.
+/// The settings of producers, and the producer in use.
 pub(super) struct Client {
     config: ClientConfig,
     current: Mutex<Option<Connection>>,

@@ -53,7 +53,7 @@ struct ConnectionState {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Errors {
     pub(super) last: Option<String>,
-    /// What no waiting changes. A producer that was told so is given up, unless a broker has answered since.
+    /// An error that no waiting changes. The producer is replaced, unless a broker has answered since.
     pub(super) final_error: Option<String>,
 }
 

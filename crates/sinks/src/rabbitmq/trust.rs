@@ -15,7 +15,7 @@ use super::{
 const EXCHANGES_MAX: usize = 4_096;
 /// Routing keys that may not be written to, at most; then all are forgotten.
 const KEYS_MAX: usize = 1_024;
-/// Beginnings of such keys that were too long for the broker's words, at most; then all are forgotten.
+/// Prefixes of such keys that are remembered, at most: the error of the broker cuts long keys off. Then all are forgotten.
 const LONG_KEYS_MAX: usize = 64;
 /// A body of no more bytes is taken by any broker.
 const SIZE_SURE: usize = 64 << 10;
@@ -29,7 +29,7 @@ struct TrustState {
     exchanges: HashSet<String>,
     /// Exchange and routing key, where the user may write to others of the exchange.
     forbidden: HashSet<(String, String)>,
-    /// The same, as the broker began to name them.
+    /// The same, cut off as in the error of the broker.
     long: Vec<String>,
     /// The largest body that was taken.
     size: usize,
