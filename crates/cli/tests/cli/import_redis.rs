@@ -161,7 +161,8 @@ fn bodies_may_lie_elsewhere() {
     assert!(run.words.contains("member \"gone\"") && run.words.contains("order:gone"), "{run:?}");
     let hash = ["--body-key", "bodies", "--body-field", "{member}"];
     server.ok(&import(&url, &[&common[..], &hash].concat()));
-    let mut bodies: Vec<_> = pending(&server).into_iter().map(|message| message.body.unwrap()).collect();
+    let mut bodies: Vec<_> =
+        pending(&server).into_iter().map(|message| message.content.body.unwrap()).collect();
     bodies.sort();
     assert_eq!(bodies, [r#"{"order":1}"#, r#"{"order":2}"#, r#"{"order":3}"#]);
     assert_eq!(card(&redis, "timeouts"), 0);
@@ -242,7 +243,7 @@ fn every_master_of_a_cluster_is_asked() {
     let report: Value = server.json(&args);
     assert_eq!((&report["accepted"], &report["removed"]), (&json!(60), &json!(60)), "{report}");
     let mut bodies: Vec<u32> =
-        pending(&server).into_iter().map(|message| message.body.unwrap().parse().unwrap()).collect();
+        pending(&server).into_iter().map(|message| message.content.body.unwrap().parse().unwrap()).collect();
     bodies.sort_unstable();
     assert_eq!(bodies, (0..60).collect::<Vec<_>>());
     for node in cluster.nodes() {

@@ -12,8 +12,8 @@ fn a_message_is_sent_seen_and_received() {
     let id = server.ok(&["send", "order", "hello", "--in", "200ms", "--id", "a", "-p", "tenant=x"]);
     assert_eq!(id, "a\n");
     let message: Message = server.json(&["get", "a"]);
-    assert_eq!((message.state.as_str(), message.body.as_deref()), ("pending", Some("hello")));
-    assert_eq!(message.properties["tenant"], "x");
+    assert_eq!((message.state.as_str(), message.content.body.as_deref()), ("pending", Some("hello")));
+    assert_eq!(message.content.properties["tenant"], "x");
     let page: Page = server.json(&["ls", "--topic", "order"]);
     assert_eq!(page.messages.len(), 1);
 
@@ -23,7 +23,7 @@ fn a_message_is_sent_seen_and_received() {
     assert_eq!(message.state, "delivered");
     let told = server.ok(&["get", "a"]);
     assert!(told.contains("delivered"), "{told}");
-    let accepted = message.accepted_at.unwrap();
+    let accepted = message.times.accepted_at.unwrap();
     assert!(told.lines().any(|line| line.starts_with("accepted ") && line.ends_with(&accepted)), "{told}");
     assert!(server.ok(&["ls"]).starts_with("ID "));
 }
@@ -61,7 +61,7 @@ fn every_option_of_send_reaches_the_server() {
     let id = server.ok(&[&args[..], &["--max-lateness", "1h", "--attempts", "3"]].concat());
     let message: Message = server.json(&["get", id.trim()]);
     assert_eq!((message.tag.as_deref(), message.key.as_deref()), (Some("T"), Some("K")));
-    assert_eq!((message.priority, message.deliver_at.as_str()), (7, at.as_str()));
+    assert_eq!((message.priority, message.times.deliver_at.as_str()), (7, at.as_str()));
     let level: Accepted = server.json(&["send", "t", "b", "--level", "P0"]);
     assert_eq!(level.state, "pending");
 }

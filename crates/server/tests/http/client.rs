@@ -47,8 +47,8 @@ async fn the_client_sends_looks_and_changes() {
     assert!(!client.send(&message).await.unwrap().duplicate);
     assert!(client.send(&message).await.unwrap().duplicate, "the same content is accepted once");
     let known = client.get("a").await.unwrap();
-    assert_eq!((known.state.as_str(), known.body.as_deref()), ("pending", Some("x")));
-    let at_ms = known.deliver_at_ms + 1;
+    assert_eq!((known.state.as_str(), known.content.body.as_deref()), ("pending", Some("x")));
+    let at_ms = known.times.deliver_at_ms + 1;
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms);
     let moved = client.reschedule("a", &Reschedule::at(at)).await.unwrap();
     assert_eq!(moved.deliver_at_ms, at_ms);
