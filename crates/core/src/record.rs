@@ -137,12 +137,13 @@ impl Attempt {
     /// Attempts that a record keeps, the latest ones.
     pub const KEPT_MAX: usize = 16;
 
-    /// Prefix of the detail of a deferral.
-    pub const DEFERRED: &str = "not sent, ";
+    /// Prefix of the detail of a deferral, by which [`is_deferral`](Self::is_deferral) and stores recognise it: every writer of such a detail
+    /// begins it with this constant.
+    pub const DEFERRED_DETAIL_PREFIX: &str = "not sent, ";
 
     /// Whether it is a deferral: nothing was sent, because the destination was unavailable.
     pub fn is_deferral(&self) -> bool {
-        !self.outcome.counts() && self.detail.starts_with(Self::DEFERRED)
+        !self.outcome.counts() && self.detail.starts_with(Self::DEFERRED_DETAIL_PREFIX)
     }
 
     /// Adds an attempt to a history, which keeps the latest [`KEPT_MAX`](Self::KEPT_MAX). A message may be deferred
@@ -294,7 +295,11 @@ mod tests {
     fn attempt(at: u64, deferral: bool) -> Attempt {
         let at = Timestamp::from_millis(at);
         if deferral {
-            Attempt::new(at, Outcome::Unreachable, format!("{}its destination is away", Attempt::DEFERRED))
+            Attempt::new(
+                at,
+                Outcome::Unreachable,
+                format!("{}its destination is away", Attempt::DEFERRED_DETAIL_PREFIX),
+            )
         } else {
             Attempt::new(at, Outcome::Failed, "no")
         }

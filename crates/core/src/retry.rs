@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use crate::{ErrorCode, Invalid};
 
-/// How the wait grows from attempt to attempt.
+/// How the wait grows from attempt to attempt, before jitter and maximum: [`RetryPolicy::wait`] adds both, redis-mq the maximum alone.
 ///
 /// These numbers are on disk and in Redis, where 0 means "not said", and the words in databases: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Backoff {
-    /// Always `min`, and up to a quarter of it more.
+    /// Does not grow: `min` each time.
     Fixed = 1,
-    /// `min`, 2 × `min`, 3 × `min` …
+    /// Grows by `min` with each attempt: `min`, 2 × `min`, 3 × `min` …
     Linear = 2,
-    /// `min`, 2 × `min`, 4 × `min` …
+    /// Doubles with each attempt: `min`, 2 × `min`, 4 × `min` …
     Exponential = 3,
 }
 
@@ -26,6 +26,16 @@ impl Backoff {
     /// The variant of this number, as stores write it.
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|backoff| *backoff as u8 == number)
+    }
+
+    /// The wait after attempt number `attempt` (from 1), before jitter and maximum.
+    pub fn base_wait(self, min: Duration, attempt: u32) -> Duration {
+        let attempt = attempt.max(1);
+        match self {
+            Self::Fixed => min,
+            Self::Linear => min.saturating_mul(attempt),
+            Self::Exponential => min.saturating_mul(1u32.checked_shl(attempt - 1).unwrap_or(u32::MAX)),
+        }
     }
 
     /// The word in configuration and databases.
@@ -45,7 +55,7 @@ pub struct RetryPolicy {
     pub attempts: u32,
     /// How the wait grows.
     pub backoff: Backoff,
-    /// The first wait.
+    /// The shortest wait, and the first one before jitter.
     pub min: Duration,
     /// The longest wait.
     pub max: Duration,
@@ -69,14 +79,14 @@ pub struct RetryOverride {
     pub attempts: Option<u32>,
     /// How the wait grows.
     pub backoff: Option<Backoff>,
-    /// The first wait.
+    /// The shortest wait, and the first one before jitter.
     pub min: Option<Duration>,
     /// The longest wait.
     pub max: Option<Duration>,
 }
 
 impl RetryPolicy {
-    /// Refuses a first wait that exceeds the longest. `path` is the place of the policy.
+    /// Refuses a shortest wait that exceeds the longest. `path` is the place of the policy.
     pub fn check(&self, path: &str) -> Result<(), Invalid> {
         if self.min <= self.max {
             return Ok(());
@@ -101,19 +111,11 @@ impl RetryPolicy {
     /// more, but no longer than `max`: with `min` equal to `max`, each wait is exactly that. Messages that failed together do not
     /// come back together, and the sum of all waits has a lower bound.
     pub fn wait(&self, attempt: u32, random: u64) -> Duration {
-        let attempt = attempt.max(1);
-        let grown = match self.backoff {
-            Backoff::Fixed => self.min,
-            Backoff::Linear => self.min.saturating_mul(attempt),
-            Backoff::Exponential => {
-                self.min.saturating_mul(1u32.checked_shl(attempt - 1).unwrap_or(u32::MAX))
-            }
-        };
-        let top = grown.min(self.max).max(self.min);
-        let bottom = (top / 2).max(self.min);
-        let top = bottom.saturating_add(bottom / 4).min(self.max).max(top);
-        let spread = u64::try_from((top - bottom).as_millis()).unwrap_or(u64::MAX);
-        bottom.saturating_add(Duration::from_millis(random % spread.saturating_add(1)))
+        let grown = self.backoff.base_wait(self.min, attempt).min(self.max).max(self.min);
+        let shortest = (grown / 2).max(self.min);
+        let longest = shortest.saturating_add(shortest / 4).min(self.max).max(grown);
+        let spread = u64::try_from((longest - shortest).as_millis()).unwrap_or(u64::MAX);
+        shortest.saturating_add(Duration::from_millis(random % spread.saturating_add(1)))
     }
 }
 

@@ -108,7 +108,8 @@ pub trait Sink: Send + Sync + 'static {
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
-    /// The destination of a message inside the target: a topic, exchange and routing key, queue, stream or URL origin.
+    /// The destination of a message inside the target: a topic, exchange and routing key, queue, stream or URL origin. A sink whose target has
+    /// one destination returns one constant word.
     ///
     /// Messages to one destination share its slots and breaker; a destination that is silent, full or forbidden holds
     /// up no other. Makes no request.

@@ -23,7 +23,7 @@ use duly_stores::{SqlConfig, SqlServer};
 
 use crate::{
     Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock, counters,
-    engine::{Command, Driver, Hints, Parts, Worker},
+    engine::{Command, Driver, EngineHandles, Hints, Worker},
     events::EventBus,
     health::check_runtime,
     seconds,
@@ -255,7 +255,7 @@ impl Builder {
         let (inputs, inbox) = tokio::sync::mpsc::unbounded_channel();
         let (hints, events) = (Arc::new(Hints::default()), Arc::new(EventBus::watching(watched_topics)));
         let (liveness, health_cache) = (Arc::default(), Arc::default());
-        let parts = Parts { store, clock, hints, events, liveness, health_cache, inputs };
+        let parts = EngineHandles { store, clock, hints, events, liveness, health_cache, inputs };
         let seed = self.seed.unwrap_or_else(random);
         let paused = parts.store.lanes(parts.clock.now()).await?;
         let settings = Settings { sweep: self.sweep.clone(), seed };

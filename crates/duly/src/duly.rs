@@ -16,7 +16,7 @@ use duly_core::{
 use crate::{
     Builder, Error, Events, HandlerOptions, Levels, Message, Metrics, Stats, StoredMessage,
     counters::add,
-    engine::{Parts, catch_panic},
+    engine::{EngineHandles, catch_panic},
     events::Event,
     expiry,
     handle::RegisteredHandler,
@@ -45,7 +45,7 @@ pub struct Duly {
 pub(crate) struct Inner {
     /// First, so that the tasks are aborted before anything else is dropped.
     pub(crate) lifecycle: Lifecycle,
-    pub(crate) parts: Parts,
+    pub(crate) parts: EngineHandles,
     pub(crate) sinks: BTreeMap<SinkName, Arc<dyn Sink>>,
     pub(crate) options: DulyOptions,
     pub(crate) receipt_cache: ReceiptCache,
@@ -99,7 +99,7 @@ impl Duly {
     }
 
     pub(crate) fn new(
-        parts: Parts,
+        parts: EngineHandles,
         driver: tokio::task::AbortHandle,
         sinks: BTreeMap<SinkName, Arc<dyn Sink>>,
         from: Builder,
@@ -168,7 +168,7 @@ impl Duly {
     pub async fn send(&self, message: Message) -> Result<Accepted, Error> {
         self.check_open()?;
         let now = self.inner.parts.clock.now();
-        let insert = self.accept(now, message)?;
+        let insert = self.prepare_insert(now, message)?;
         let mut answers = self.insert(now, vec![insert]).await?;
         answers.pop().unwrap_or(Err(Error::Closed))
     }
@@ -184,7 +184,7 @@ impl Duly {
         let (mut inserts, mut places, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         for (place, message) in messages.into_iter().enumerate() {
             let checked = if place < max {
-                self.check_open().and_then(|()| self.accept(now, message))
+                self.check_open().and_then(|()| self.prepare_insert(now, message))
             } else {
                 let detail = format!("a batch has at most {max} messages; send the rest in another");
                 Err(Invalid::new(ErrorCode::BatchTooLarge, format!("[{place}]"), detail).into())
@@ -221,13 +221,13 @@ impl Duly {
     /// row that your own transaction writes (module `outbox`, feature `sql`).
     pub fn prepare(&self, message: Message) -> Result<StoredMessage, Error> {
         self.check_accepting()?;
-        Ok(self.accept(self.inner.parts.clock.now(), message)?.message)
+        Ok(self.prepare_insert(self.inner.parts.clock.now(), message)?.message)
     }
 
-    fn accept(&self, now: Now, message: Message) -> Result<Insert, Error> {
+    fn prepare_insert(&self, now: Now, message: Message) -> Result<Insert, Error> {
         let inner = &*self.inner;
-        let insert =
-            message.accept(now, &inner.options.levels, &inner.options.limits, || self.generate_id(now))?;
+        let insert = message
+            .into_insert(now, &inner.options.levels, &inner.options.limits, || self.generate_id(now))?;
         let name = &insert.message.sink;
         if !name.is_queue() {
             let Some(sink) = inner.sinks.get(name) else {
@@ -261,7 +261,7 @@ impl Duly {
         };
         let answer = |((id, lane, due), inserted): ((MessageId, Lane, Timestamp), Inserted)| match inserted {
             Inserted::Accepted => {
-                self.accepted(now, &id, lane, due);
+                self.record_accepted(now, &id, lane, due);
                 Ok(Accepted { id, due, state: State::Pending, duplicate: false, time_kept: false })
             }
             Inserted::Duplicate { due: first, state } => {
@@ -273,7 +273,7 @@ impl Duly {
         Ok(sent.into_iter().zip(results).map(answer).collect())
     }
 
-    fn accepted(&self, now: Now, id: &MessageId, lane: Lane, due: Timestamp) {
+    fn record_accepted(&self, now: Now, id: &MessageId, lane: Lane, due: Timestamp) {
         let events = &self.inner.parts.events;
         add(&events.counters.messages.accepted, 1);
         if events.has_subscribers() {

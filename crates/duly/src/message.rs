@@ -156,7 +156,7 @@ impl Message {
     }
 
     /// Validates every field and computes the due time.
-    pub(crate) fn accept(
+    pub(crate) fn into_insert(
         self,
         now: Now,
         levels: &Levels,
@@ -243,7 +243,9 @@ mod tests {
     fn accept(message: Message) -> Result<duly_core::StoredMessage, Invalid> {
         let now = Now::new(10_000_500, Monotonic::default());
         let generate_id = || MessageId::generate(now.wall(), 1);
-        message.accept(now, &Levels::default(), &Limits::default(), generate_id).map(|insert| insert.message)
+        message
+            .into_insert(now, &Levels::default(), &Limits::default(), generate_id)
+            .map(|insert| insert.message)
     }
 
     #[test]

@@ -6,8 +6,8 @@ use duly::{Backoff, Body, ContentKind, ErrorCode, Invalid, Message, RetryOverrid
 use duly_client::wire::{Delay, NewMessage, Retry};
 use serde_json::value::RawValue;
 
-/// Lists and objects of a `json` body may be nested so deep. A receiver gets it inside of an answer with others: one that its reader gives up
-/// on would keep all of them from it. Python gives up at about 1,000, Jackson at 1,000, many at less with large frames.
+/// How deep lists and objects of a `json` body may be nested. A receiver gets it in one response with other messages: a parser that gives up
+/// on its depth would lose all of them. Python gives up at about 1,000, Jackson at 1,000, many at less with large frames.
 const JSON_DEPTH_MAX: usize = 500;
 
 /// The message that is meant, to be [checked](Message::check) or sent.

@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     auth,
     config::{Config, show_span},
-    http::{self, App, Front, Listening, Parts, SinkEntry},
+    http::{self, App, AppParts, Front, Listening, SinkEntry},
     sources::Sources,
     store,
     telemetry::Telemetry,
@@ -71,7 +71,7 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     let duly = engine(&config, &sinks, &opened).await?;
     let (stopping, stopped) = watch::channel(false);
     let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
-    let app = App::new(&config, Parts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
+    let app = App::new(&config, AppParts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
     let (secure, topics) = (tls.is_some(), app.topics());
     let listening = http::listen(listener, tls, Front::new(app), &config.http)
         .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;

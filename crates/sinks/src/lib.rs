@@ -156,7 +156,7 @@ impl SinkConfig {
         each!(self, config => config.request_timeout())
     }
 
-    /// What no target of this kind can be asked before a message is sent, if there is something.
+    /// What a probe of this kind cannot check, in words for `duly doctor`.
     pub fn cannot_be_asked(&self) -> Option<&'static str> {
         match self.kind() {
             "webhook" => Some("what its paths answer"),
@@ -171,11 +171,16 @@ impl SinkConfig {
         each!(self, config => Ok(Arc::new(config.build(clock)?)))
     }
 
-    /// What would bite at a target that answers: what would let copies pass, and which of `topics` it would not take. Delivers
-    /// nothing. A message whose outcome is unknown is tried again within `again`.
-    pub async fn inspect(&self, clock: Arc<dyn Clock>, again: Duration, topics: &[&str]) -> Vec<Finding> {
+    /// Warnings about a reachable target: settings that allow duplicates, and those of `topics` that it would refuse. Delivers nothing.
+    /// A message whose outcome is unknown is tried again within `retry_within`.
+    pub async fn inspect(
+        &self,
+        clock: Arc<dyn Clock>,
+        retry_within: Duration,
+        topics: &[&str],
+    ) -> Vec<Finding> {
         let (inspected, rest) = topics.split_at(topics.len().min(INSPECTED_TOPICS_MAX));
-        let mut findings = self.inspect_topics(clock, again, inspected).await;
+        let mut findings = self.inspect_topics(clock, retry_within, inspected).await;
         if !rest.is_empty() {
             let detail =
                 format!("only the first {} of {} topics were asked about", inspected.len(), topics.len());
@@ -187,10 +192,15 @@ impl SinkConfig {
         findings
     }
 
-    async fn inspect_topics(&self, clock: Arc<dyn Clock>, again: Duration, topics: &[&str]) -> Vec<Finding> {
+    async fn inspect_topics(
+        &self,
+        clock: Arc<dyn Clock>,
+        retry_within: Duration,
+        topics: &[&str],
+    ) -> Vec<Finding> {
         match self {
             #[cfg(feature = "nats")]
-            Self::Nats(config) => config.inspect(clock, again, topics).await,
+            Self::Nats(config) => config.inspect(clock, retry_within, topics).await,
             #[cfg(feature = "kafka")]
             Self::Kafka(config) => config.inspect(topics).await,
             #[cfg(feature = "rabbitmq")]
@@ -205,7 +215,7 @@ impl SinkConfig {
             Self::Rocketmq(config) => config.inspect(clock, topics).await,
             _ => {
                 // The others have nothing to say, and no use for these.
-                let _ = (clock, again, topics);
+                let _ = (clock, retry_within, topics);
                 Vec::new()
             }
         }
@@ -215,7 +225,7 @@ impl SinkConfig {
 /// Topics that a target is asked about, at most: each may be a question of its own.
 const INSPECTED_TOPICS_MAX: usize = 64;
 
-/// Something at a target that works and is odd all the same.
+/// A warning about the settings of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// What it is.

@@ -17,9 +17,8 @@ use crate::{
     memory::{self, MemoryStore},
 };
 
-/// A store that is being opened. Boxed: what a client of a server is made of goes too deep for the compiler inside the futures of whoever
-/// opens it.
-pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<OpenStore, StoreError>> + Send + 'a>>;
+/// A store that is being opened. Boxed, because the types of nested futures would exceed the compiler's recursion limit.
+pub type OpenFuture<'a> = Pin<Box<dyn Future<Output = Result<OpenStore, StoreError>> + Send + 'a>>;
 
 /// Every kind of store of this build, with its settings. Another crate that switches on a feature adds a variant, so a `match` outside
 /// of this crate ends with `_`; those in here have none.
@@ -91,7 +90,7 @@ impl StoreConfig {
     #[must_use]
     #[cfg_attr(
         not(any(feature = "redis", feature = "sql")),
-        expect(unused_variables, reason = "only a server may lose messages")
+        expect(unused_variables, reason = "of no effect on a store without a server")
     )]
     pub fn allow_volatile(mut self, allow: bool) -> Self {
         match &mut self {
@@ -111,15 +110,15 @@ impl StoreConfig {
     /// What is kept of ended messages unless somebody says otherwise.
     pub fn retention(&self) -> Retention {
         match self {
-            Self::Memory => Retention::DISK,
+            Self::Memory => Retention::LONG,
             #[cfg(feature = "embedded")]
-            Self::Embedded(_) => Retention::DISK,
+            Self::Embedded(_) => Retention::LONG,
             #[cfg(feature = "redis")]
-            Self::Redis(_) => Retention::MEMORY,
+            Self::Redis(_) => Retention::SHORT,
             #[cfg(feature = "sql")]
-            Self::Sql(_) => Retention::DISK,
+            Self::Sql(_) => Retention::LONG,
             #[cfg(feature = "redis_and_mysql")]
-            Self::RedisAndMysql(_) => Retention::DISK,
+            Self::RedisAndMysql(_) => Retention::LONG,
         }
     }
 
@@ -154,7 +153,7 @@ impl StoreConfig {
     }
 
     /// Opens the store, makes it if there is none, and becomes a node of it. `machine` is this machine's clock.
-    pub fn open(&self, node: NodeOptions, machine: Arc<dyn Clock>) -> Opening<'_> {
+    pub fn open(&self, node: NodeOptions, machine: Arc<dyn Clock>) -> OpenFuture<'_> {
         match self {
             Self::Memory => Box::pin(async move {
                 let Retention { span: retention, max: retention_max } = node.retention;

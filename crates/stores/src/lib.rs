@@ -26,7 +26,7 @@ mod shared;
 )]
 pub mod sql;
 
-pub use config::{Opening, StoreConfig};
+pub use config::{OpenFuture, StoreConfig};
 pub use memory::MemoryStore;
 pub use node_options::{NodeOptions, Retention};
 pub use open_store::OpenStore;

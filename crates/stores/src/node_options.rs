@@ -9,13 +9,13 @@ use duly_core::Limits;
 pub struct NodeOptions {
     /// The name of this node, the same at every start and no other node's.
     pub name: String,
-    /// Who this process is, different at every start: draw it at random.
+    /// The number of this process, different at every start: draw it at random.
     pub instance: u64,
     /// How long a node that says nothing counts as alive: then others deliver what it did.
     pub lease: Duration,
     /// What is kept of messages that have ended.
     pub retention: Retention,
-    /// How many messages may wait, and what one may be that somebody else wrote into the store's tables.
+    /// Limits of pending messages, and of messages that the outbox imports.
     pub limits: Limits,
 }
 
@@ -30,8 +30,8 @@ pub struct Retention {
 
 impl Retention {
     /// A day, and a million messages: what ended costs disk, or is lost soon anyway.
-    pub const DISK: Self = Self { span: Duration::from_secs(24 * 3600), max: 1_000_000 };
+    pub const LONG: Self = Self { span: Duration::from_secs(24 * 3600), max: 1_000_000 };
 
     /// An hour, and 100,000 messages: what ended costs memory of a server.
-    pub const MEMORY: Self = Self { span: Duration::from_secs(3600), max: 100_000 };
+    pub const SHORT: Self = Self { span: Duration::from_secs(3600), max: 100_000 };
 }

@@ -26,7 +26,7 @@ impl OpenStore {
         }
     }
 
-    /// What takes messages of `sink` into Redis Streams at `streams` within the store. `None` if the store is not in that Redis, or in a
+    /// The in-store delivery of `sink` to Redis Streams at `streams`. `None` if the store is not in that Redis, or in a
     /// Cluster.
     #[cfg(feature = "redis")]
     pub fn in_store_delivery(

@@ -1,5 +1,6 @@
 //! Style as a test: the rules of the house that neither rustfmt nor clippy can keep.
 
+mod add_a_sink;
 mod add_a_store;
 mod code;
 mod dependencies;

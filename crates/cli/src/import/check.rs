@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_bad_line_is_told_where_and_why() {
         for (text, says) in [
-            (r#"{"topic":"order""#, "EOF"),
+            (r#"{"topic":"order""#, "the JSON ends within an object"),
             (r#"{"topic":"order"} {}"#, "more than one JSON value"),
             (r#"{"topic":"order","dealy":"15m"}"#, "dealy"),
             (r#"{"topic":"order","delay":"soon"}"#, "delay: "),

@@ -9,7 +9,7 @@ use std::{
 use duly::{Duly, StoreErrorKind};
 use duly_server::{
     config::{AlertRules, Config},
-    http::{App, Front, Listening, Parts, listen},
+    http::{App, AppParts, Front, Listening, listen},
     telemetry::Telemetry,
 };
 use duly_stores::MemoryStore;
@@ -39,7 +39,8 @@ impl Fragile {
             let config = Config { listen: listener.local_addr().unwrap(), ..Config::default() };
             let telemetry = Telemetry::start(duly.clone(), AlertRules::default());
             let (stopping, stopped) = watch::channel(false);
-            let parts = Parts { duly: duly.clone(), sinks: Default::default(), telemetry, stopping: stopped };
+            let parts =
+                AppParts { duly: duly.clone(), sinks: Default::default(), telemetry, stopping: stopped };
             let front = Front::new(App::new(&config, parts));
             (duly, listen(listener, None, front, &config.http).unwrap(), stopping)
         });

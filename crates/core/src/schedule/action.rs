@@ -98,7 +98,7 @@ pub enum Report {
         job: Job,
         /// The destination, by its [key](super::DeliveryTerms::destination).
         destination: u64,
-        /// When it is probed or tried again.
+        /// When a message is tried there again.
         until: Monotonic,
         /// The error of the target.
         detail: String,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Random;
 use crate::Monotonic;
 
-/// The first wait of an open breaker.
+/// The first wait of an open breaker; it doubles. Not the retry policy, which is about messages.
 const WAIT_MIN: Duration = Duration::from_millis(500);
 /// The longest wait of an open breaker, unless the target asks for more.
 const WAIT_MAX: Duration = Duration::from_secs(30);

@@ -52,7 +52,7 @@ pub(super) enum CallResults {
 impl CallResults {
     pub(super) fn into_results(self) -> Vec<(SentMessage, AttemptResult)> {
         match self {
-            Self::PerMessage(ends) | Self::Whole(ends) => ends,
+            Self::PerMessage(results) | Self::Whole(results) => results,
         }
     }
 
@@ -115,17 +115,17 @@ impl Calls {
     }
 
     /// Records results of a call. A call that was cancelled before is ignored.
-    pub(super) fn ended(
+    pub(super) fn record(
         &mut self,
         serial: u64,
-        ends: Vec<(usize, AttemptResult)>,
+        results: Vec<(usize, AttemptResult)>,
         is_over: bool,
         now: Monotonic,
     ) -> CallResults {
         let Some(call) = self.running.get_mut(&serial) else { return CallResults::PerMessage(Vec::new()) };
-        let mut known: Vec<(SentMessage, AttemptResult)> = ends
+        let mut known: Vec<(SentMessage, AttemptResult)> = results
             .into_iter()
-            .filter_map(|(index, end)| Some((call.sent.get_mut(index)?.take()?, end)))
+            .filter_map(|(index, result)| Some((call.sent.get_mut(index)?.take()?, result)))
             .collect();
         self.messages -= known.len();
         call.left -= known.len();
@@ -138,14 +138,14 @@ impl Calls {
         }
         let is_first = call.failed.is_empty();
         known.splice(0..0, call.failed.drain(..));
-        let is_same = |(_, end): &(SentMessage, AttemptResult)| {
-            may_be_batch_failure(end) && end.is_same_failure(&known[0].1)
+        let is_same = |(_, result): &(SentMessage, AttemptResult)| {
+            may_be_batch_failure(result) && result.is_same_failure(&known[0].1)
         };
         let may_be_whole = !call.is_mixed && call.sent.len() > 1 && known.iter().all(is_same);
         if !may_be_whole {
             call.is_mixed = true;
         } else if call.left > 0 {
-            if is_first && known.first().is_some_and(|(_, end)| is_refused(end)) {
+            if is_first && known.first().is_some_and(|(_, result)| is_refused(result)) {
                 self.refused.push_back((now, serial));
             }
             call.failed = known;
@@ -182,10 +182,10 @@ impl Calls {
         self.refused.front().map(|(since, _)| since.saturating_add(REFUSED_TIME))
     }
 
-    /// Ends a call early: `end` is the result of every message without one.
-    pub(super) fn give_up(&mut self, serial: u64, end: &AttemptResult, now: Monotonic) -> CallResults {
+    /// Ends a call early: `result` is that of every message without one.
+    pub(super) fn give_up(&mut self, serial: u64, result: &AttemptResult, now: Monotonic) -> CallResults {
         let count = self.running.get(&serial).map_or(0, |call| call.sent.len());
-        self.ended(serial, (0..count).map(|index| (index, end.clone())).collect(), true, now)
+        self.record(serial, (0..count).map(|index| (index, result.clone())).collect(), true, now)
     }
 
     /// The calls with a message that matches, in order.
@@ -200,10 +200,10 @@ impl Calls {
 }
 
 /// Whether it may be the failure of a whole call.
-fn may_be_batch_failure(end: &AttemptResult) -> bool {
-    matches!(end, AttemptResult::Failed { outcome: Outcome::Unknown | Outcome::Refused, .. })
+fn may_be_batch_failure(result: &AttemptResult) -> bool {
+    matches!(result, AttemptResult::Failed { outcome: Outcome::Unknown | Outcome::Refused, .. })
 }
 
-fn is_refused(end: &AttemptResult) -> bool {
-    matches!(end, AttemptResult::Failed { outcome: Outcome::Refused, .. })
+fn is_refused(result: &AttemptResult) -> bool {
+    matches!(result, AttemptResult::Failed { outcome: Outcome::Refused, .. })
 }

@@ -12,8 +12,8 @@ pub(super) struct CallTimeouts {
 }
 
 impl CallTimeouts {
-    pub(super) fn push(&mut self, end: Monotonic, serial: u64) {
-        self.queue.push_back((end, serial));
+    pub(super) fn push(&mut self, timeout_at: Monotonic, serial: u64) {
+        self.queue.push_back((timeout_at, serial));
     }
 
     /// Drops the first ones while their calls have ended.
@@ -30,13 +30,13 @@ impl CallTimeouts {
 
     /// The next call that has timed out.
     pub(super) fn pop_overdue(&mut self, now: Monotonic) -> Option<u64> {
-        let is_over = self.queue.front().is_some_and(|&(end, _)| end <= now);
+        let is_over = self.queue.front().is_some_and(|&(timeout_at, _)| timeout_at <= now);
         if is_over { self.queue.pop_front().map(|(_, serial)| serial) } else { None }
     }
 
     /// The time to set a timer for, unless one is set.
     pub(super) fn arm(&mut self) -> Option<Monotonic> {
-        let first = self.queue.front().map(|(end, _)| *end);
+        let first = self.queue.front().map(|(timeout_at, _)| *timeout_at);
         let first = first.filter(|_| !self.is_armed)?;
         self.is_armed = true;
         Some(first)

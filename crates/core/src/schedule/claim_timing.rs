@@ -6,7 +6,7 @@ use crate::{Monotonic, Now, Timestamp};
 
 /// A wake-up further away than this is set in steps, so that a slewing wall clock is followed.
 const WAKE_AHEAD_MAX: Duration = Duration::from_secs(10);
-/// After a claim that gave nothing although its lower bound had passed: doubles up to the maximum.
+/// The pause after a claim that gave nothing although its lower bound had passed: doubles up to the maximum. Not the retry policy.
 const EMPTY_PAUSE_MIN: Duration = Duration::from_millis(1);
 const EMPTY_PAUSE_MAX: Duration = Duration::from_millis(512);
 

@@ -6,7 +6,7 @@ use super::{
     Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, LaneWorker, Report, Triage,
     breaker::Allow,
     call::{CallResults, SentMessage},
-    destination::{Admission, Candidate, DESTINATION_BUSY},
+    destination::{Admission, Candidate, busy_detail},
     lane::{Lane, Step, Timer},
     settlement_of, triage,
 };
@@ -35,8 +35,8 @@ impl Lane {
             }
             step.shared.serial += 1;
             let serial = step.shared.serial;
-            let end = step.mono().saturating_add(self.settings.timeout);
-            self.timeouts.push(end, serial);
+            let timeout_at = step.mono().saturating_add(self.settings.timeout);
+            self.timeouts.push(timeout_at, serial);
             self.arm_timeout(step);
             let delivery = DeliveryKey { lane: self.key, serial };
             let jobs = call.iter().map(|sent| sent.job).collect();
@@ -103,7 +103,9 @@ impl Lane {
                     }
                 }
                 Admission::Park => self.destinations.park(destination, job, step.mono()),
-                Admission::Defer { at, outcome, detail } => self.defer(job, at, outcome, detail, step),
+                Admission::Defer { at, outcome, detail } => {
+                    self.retry_uncounted(job, at, outcome, detail, step)
+                }
                 Admission::Deny { detail } => {
                     self.release_token(job);
                     self.settle_result(job, AttemptResult::failed(Outcome::Denied, detail), step);
@@ -121,8 +123,16 @@ impl Lane {
         }
     }
 
-    /// Defers a message that was not sent. An unknown outcome of an earlier call within the claim is recorded.
-    fn defer(&mut self, job: Job, at: Timestamp, outcome: Outcome, detail: String, step: &mut Step<'_>) {
+    /// Defers a message that was not sent: it is retried, and no attempt is counted. Its history gets the reason, or the unknown outcome of
+    /// an earlier call within the claim. (`Settlement::Defer` adds nothing to the history.)
+    fn retry_uncounted(
+        &mut self,
+        job: Job,
+        at: Timestamp,
+        outcome: Outcome,
+        detail: String,
+        step: &mut Step<'_>,
+    ) {
         let now = step.now.wall();
         let unknown = self.claims.get(job).and_then(|claim| claim.unknown_at(now));
         let attempt = unknown.unwrap_or_else(|| Attempt::new(now, outcome, detail));
@@ -135,7 +145,7 @@ impl Lane {
         self.destinations.disarm();
         for (destination, job) in self.destinations.overdue(step.mono()) {
             let at = self.destinations.defer_to(destination, None, step.now);
-            self.defer(job, at, Outcome::Throttled, DESTINATION_BUSY.to_owned(), step);
+            self.retry_uncounted(job, at, Outcome::Throttled, busy_detail(), step);
         }
         self.arm_parked(step);
     }
@@ -147,15 +157,15 @@ impl Lane {
     }
 
     /// Results of a call are known. A call that was cancelled before is ignored.
-    pub(super) fn delivered(
+    pub(super) fn apply_results(
         &mut self,
         serial: u64,
-        ends: Vec<(usize, AttemptResult)>,
+        results: Vec<(usize, AttemptResult)>,
         is_over: bool,
         step: &mut Step<'_>,
     ) {
-        let ended = self.calls.ended(serial, ends, is_over, step.mono());
-        self.ended(ended, step);
+        let results = self.calls.record(serial, results, is_over, step.mono());
+        self.settle_results(results, step);
         self.timeouts.drop_ended(|serial| self.calls.contains(serial));
     }
 
@@ -163,7 +173,7 @@ impl Lane {
     pub(super) fn settle_refusals(&mut self, step: &mut Step<'_>) {
         let refused = self.calls.overdue_refusals(step.mono());
         if !refused.is_empty() {
-            self.ended(CallResults::PerMessage(refused), step);
+            self.settle_results(CallResults::PerMessage(refused), step);
         }
         if let Some(at) = self.calls.refusals_until() {
             self.wake(at, step);
@@ -175,51 +185,51 @@ impl Lane {
         self.timeouts.disarm();
         while let Some(serial) = self.timeouts.pop_overdue(step.mono()) {
             let detail = format!("no answer within {:?}", self.settings.timeout);
-            let end = match self.settings.worker {
+            let result = match self.settings.worker {
                 LaneWorker::Sink => AttemptResult::no_answer(detail),
                 LaneWorker::Handler { .. } => AttemptResult::failed(Outcome::Failed, detail),
             };
-            self.give_up(serial, &end, step);
+            self.give_up(serial, &result, step);
         }
         self.arm_timeout(step);
     }
 
-    /// Cancels a call: `end` is the result of every message without one.
-    pub(super) fn give_up(&mut self, serial: u64, end: &AttemptResult, step: &mut Step<'_>) {
+    /// Cancels a call: `result` is that of every message without one.
+    pub(super) fn give_up(&mut self, serial: u64, result: &AttemptResult, step: &mut Step<'_>) {
         if self.calls.contains(serial) {
             step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-            let ended = self.calls.give_up(serial, end, step.mono());
-            self.ended(ended, step);
+            let results = self.calls.give_up(serial, result, step.mono());
+            self.settle_results(results, step);
         }
     }
 
     /// The same, without retrying messages one by one.
-    pub(super) fn give_up_each(&mut self, serial: u64, end: &AttemptResult, step: &mut Step<'_>) {
+    pub(super) fn give_up_each(&mut self, serial: u64, result: &AttemptResult, step: &mut Step<'_>) {
         step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-        let ends = self.calls.give_up(serial, end, step.mono()).into_results();
-        self.ended(CallResults::PerMessage(ends), step);
+        let results = self.calls.give_up(serial, result, step.mono()).into_results();
+        self.settle_results(CallResults::PerMessage(results), step);
     }
 
     fn arm_timeout(&mut self, step: &mut Step<'_>) {
-        if let Some(end) = self.timeouts.arm() {
-            step.shared.wheel.set(end, Timer::Timeout(self.key));
+        if let Some(timeout_at) = self.timeouts.arm() {
+            step.shared.wheel.set(timeout_at, Timer::Timeout(self.key));
         }
     }
 
-    /// Applies the results of a call.
-    fn ended(&mut self, ended: CallResults, step: &mut Step<'_>) {
-        let (ends, is_whole) = match ended {
-            CallResults::PerMessage(ends) => (ends, false),
-            CallResults::Whole(ends) => (ends, true),
+    /// Settles the messages of a call by their results.
+    fn settle_results(&mut self, results: CallResults, step: &mut Step<'_>) {
+        let (results, is_whole) = match results {
+            CallResults::PerMessage(results) => (results, false),
+            CallResults::Whole(results) => (results, true),
         };
-        self.update_destinations(&ends, step);
-        let outage_end = self.update_breaker(&ends, step);
+        self.update_destinations(&results, step);
+        let outage_end = self.update_breaker(&results, step);
         if is_whole {
-            return self.retry_one_by_one(ends);
+            return self.retry_one_by_one(results);
         }
-        for (sent, end) in ends {
-            let at = self.retry_at(sent, &end, outage_end, step.now);
-            self.settle_at(sent.job, end, at, step);
+        for (sent, result) in results {
+            let at = self.retry_at(sent, &result, outage_end, step.now);
+            self.settle_at(sent.job, result, at, step);
         }
     }
 
@@ -227,11 +237,11 @@ impl Lane {
     fn retry_at(
         &mut self,
         sent: SentMessage,
-        end: &AttemptResult,
+        result: &AttemptResult,
         outage_end: Timestamp,
         now: Now,
     ) -> Timestamp {
-        match end {
+        match result {
             AttemptResult::Failed { outcome, scope: ErrorScope::Destination, .. } if !outcome.counts() => {
                 let until = self.destinations.open_until(sent.destination);
                 self.destinations.defer_to(sent.destination, until, now)
@@ -240,40 +250,40 @@ impl Lane {
         }
     }
 
-    fn settle_result(&mut self, job: Job, end: AttemptResult, step: &mut Step<'_>) {
-        self.settle_at(job, end, step.now.wall(), step);
+    fn settle_result(&mut self, job: Job, result: AttemptResult, step: &mut Step<'_>) {
+        self.settle_at(job, result, step.now.wall(), step);
     }
 
     /// Settles a message by its result.
-    fn settle_at(&mut self, job: Job, end: AttemptResult, outage_end: Timestamp, step: &mut Step<'_>) {
+    fn settle_at(&mut self, job: Job, result: AttemptResult, outage_end: Timestamp, step: &mut Step<'_>) {
         // The lease is lost: the message is delivered again, and this result is ignored.
         let Some(claim) = self.claims.get(job) else { return };
         let wall = step.now.wall();
-        let settlement = match (&end, claim.unknown_at(wall)) {
+        let settlement = match (&result, claim.unknown_at(wall)) {
             (AttemptResult::Failed { outcome, .. }, Some(attempt)) if !outcome.counts() => {
                 Settlement::Retry { at: outage_end, attempt }
             }
             (AttemptResult::Failed { outcome: Outcome::Denied, detail, .. }, Some(attempt)) => {
                 let random = step.shared.random.draw();
-                let end = AttemptResult::failed(
+                let result = AttemptResult::failed(
                     Outcome::Unknown,
                     format!("{}; then denied: {detail}", attempt.detail),
                 );
-                settlement_of(wall, &self.settings, &claim.terms, end, outage_end, random)
+                settlement_of(wall, &self.settings, &claim.terms, result, outage_end, random)
             }
             _ => {
                 let random = step.shared.random.draw();
-                settlement_of(wall, &self.settings, &claim.terms, end, outage_end, random)
+                settlement_of(wall, &self.settings, &claim.terms, result, outage_end, random)
             }
         };
         step.shared.settle_queue.push(job, settlement);
     }
 
     /// One message may have failed the whole call: each is sent alone before an attempt counts.
-    fn retry_one_by_one(&mut self, ends: Vec<(SentMessage, AttemptResult)>) {
-        for (SentMessage { job, .. }, end) in ends.into_iter().rev() {
+    fn retry_one_by_one(&mut self, results: Vec<(SentMessage, AttemptResult)>) {
+        for (SentMessage { job, .. }, result) in results.into_iter().rev() {
             let Some(claim) = self.claims.get_mut(job) else { continue };
-            let unknown = match end {
+            let unknown = match result {
                 AttemptResult::Failed { outcome: Outcome::Unknown, detail, .. } => Some(detail),
                 _ => None,
             };
@@ -283,13 +293,13 @@ impl Lane {
     }
 
     /// Updates the breakers of destinations.
-    fn update_destinations(&mut self, ends: &[(SentMessage, AttemptResult)], step: &mut Step<'_>) {
+    fn update_destinations(&mut self, results: &[(SentMessage, AttemptResult)], step: &mut Step<'_>) {
         if self.settings.worker != LaneWorker::Sink {
             return;
         }
-        for (sent, end) in ends {
+        for (sent, result) in results {
             let SentMessage { job, message, destination: key, is_trial } = *sent;
-            let cause = match end {
+            let cause = match result {
                 AttemptResult::Failed {
                     outcome: Outcome::Unknown,
                     detail,
@@ -320,7 +330,7 @@ impl Lane {
                 }
             };
             if let Some(cause) = cause {
-                self.trip_destination(job, key, cause, retry_after_of(end), step);
+                self.trip_destination(job, key, cause, retry_after_of(result), step);
             }
             self.destinations.ended(key, is_trial);
         }
@@ -345,20 +355,21 @@ impl Lane {
     }
 
     /// Updates the breaker of the target. Returns when an unreachable target is tried again.
-    fn update_breaker(&mut self, ends: &[(SentMessage, AttemptResult)], step: &mut Step<'_>) -> Timestamp {
+    fn update_breaker(&mut self, results: &[(SentMessage, AttemptResult)], step: &mut Step<'_>) -> Timestamp {
         let wall = step.now.wall();
-        if self.settings.worker != LaneWorker::Sink || ends.is_empty() {
+        if self.settings.worker != LaneWorker::Sink || results.is_empty() {
             return wall;
         }
-        let ends = || ends.iter().map(|(_, end)| end);
-        let outage = |end: &&AttemptResult| matches!(end, AttemptResult::Failed { outcome, scope: ErrorScope::Target, .. } if !outcome.counts());
-        let unknown =
-            |end: &AttemptResult| matches!(end, AttemptResult::Failed { outcome: Outcome::Unknown, .. });
+        let results = || results.iter().map(|(_, result)| result);
+        let outage = |result: &&AttemptResult| matches!(result, AttemptResult::Failed { outcome, scope: ErrorScope::Target, .. } if !outcome.counts());
+        let unknown = |result: &AttemptResult| {
+            matches!(result, AttemptResult::Failed { outcome: Outcome::Unknown, .. })
+        };
         let trying = self.breaker.allows() == Allow::One;
-        let culprit = ends()
+        let culprit = results()
             .filter(outage)
-            .max_by_key(|end| retry_after_of(end))
-            .or_else(|| ends().next().filter(|_| trying && ends().all(unknown)));
+            .max_by_key(|result| retry_after_of(result))
+            .or_else(|| results().next().filter(|_| trying && results().all(unknown)));
         if let Some(culprit @ AttemptResult::Failed { detail, .. }) = culprit {
             let until = self.trip(retry_after_of(culprit), detail.clone(), step);
             return wall.saturating_add(until.since(step.mono()));
@@ -405,8 +416,8 @@ impl Lane {
     }
 }
 
-fn retry_after_of(end: &AttemptResult) -> Option<Duration> {
-    match end {
+fn retry_after_of(result: &AttemptResult) -> Option<Duration> {
+    match result {
         AttemptResult::Failed { retry_after, .. } => *retry_after,
         AttemptResult::Delivered { .. } => None,
     }

@@ -12,7 +12,7 @@ use super::{
     Job, Random,
     breaker::{Allow, Breaker},
 };
-use crate::{Monotonic, Now, Outcome, Timestamp};
+use crate::{Attempt, Monotonic, Now, Outcome, Timestamp};
 
 /// Idle destinations that are remembered, at most. The least recently used is evicted first, which costs it one extra
 /// attempt.
@@ -31,8 +31,15 @@ const DEFERRED_STEP: Duration = Duration::from_millis(100);
 const SILENT_MAX: usize = 3;
 
 /// The detail of a deferral because all slots of the destination are taken.
-pub(super) const DESTINATION_BUSY: &str =
-    "not sent, the destination has as many messages under way as it may have";
+pub(super) fn busy_detail() -> String {
+    not_sent("the destination has as many messages under way as it may have")
+}
+
+/// The detail of a message that was not sent, because of `why`.
+fn not_sent(why: &str) -> String {
+    format!("{}{why}", Attempt::DEFERRED_DETAIL_PREFIX)
+}
+
 /// After a message waited in vain, others without a slot are deferred at once for this long: otherwise each claim would
 /// fill the lane with messages that cannot be sent.
 const SLOW_TIME: Duration = Duration::from_secs(2);
@@ -162,7 +169,7 @@ impl Destinations {
                 return Admission::Park;
             }
             let at = self.defer_to(key, None, now);
-            return Admission::Defer { at, outcome: Outcome::Throttled, detail: DESTINATION_BUSY.to_owned() };
+            return Admission::Defer { at, outcome: Outcome::Throttled, detail: busy_detail() };
         }
         entry.under_way += 1;
         let is_trial = allowed == Allow::One && !entry.is_tried;
@@ -175,15 +182,15 @@ impl Destinations {
         let until = entry.and_then(|entry| entry.breaker.probe_at());
         match entry.and_then(|entry| entry.cause.clone()) {
             Some((Outcome::Denied, detail)) if until.is_some() => Admission::Deny {
-                detail: format!("not sent, the destination denied the message before: {detail}"),
+                detail: not_sent(&format!("the destination denied the message before: {detail}")),
             },
             Some((outcome, detail)) => {
                 let outcome = if outcome.counts() { Outcome::Unreachable } else { outcome };
-                let detail = format!("not sent, the destination failed before: {detail}");
+                let detail = not_sent(&format!("the destination failed before: {detail}"));
                 Admission::Defer { at: self.defer_to(key, until, now), outcome, detail }
             }
             None => {
-                let detail = "not sent, the destination is being tried with another message".to_owned();
+                let detail = not_sent("the destination is being tried with another message");
                 Admission::Defer { at: self.defer_to(key, until, now), outcome: Outcome::Unreachable, detail }
             }
         }

@@ -56,12 +56,12 @@ pub enum Event {
         /// The lane.
         lane: LaneKey,
     },
-    /// Results of a delivery are known.
-    Delivered {
+    /// Results of a call are known, of deliveries and of failures.
+    CallResults {
         /// The call.
         delivery: DeliveryKey,
         /// Results by index into the jobs of the delivery. The first result of a message counts.
-        ends: Vec<(usize, AttemptResult)>,
+        results: Vec<(usize, AttemptResult)>,
         /// Whether the call has ended: messages without a result get none.
         is_over: bool,
     },

@@ -43,12 +43,12 @@ impl Lane {
         let soon = step.mono().saturating_add(self.settings.lease / CHECKS_PER_LEASE);
         let ending = |job: &Job| self.claims.get(*job).is_some_and(|claim| claim.ends_by(soon));
         let serials = self.calls.with(ending);
-        let end = AttemptResult::failed(
+        let result = AttemptResult::failed(
             Outcome::Unknown,
             "its lease could not be renewed before the target answered",
         );
         for serial in serials {
-            self.give_up(serial, &end, step);
+            self.give_up(serial, &result, step);
         }
     }
 

@@ -49,7 +49,7 @@ pub use triage::{DeliveryTerms, Triage, triage, wait_after_loss};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneKey(pub u32);
 
-/// A claimed message. The runtime keeps the message, the scheduler this.
+/// The key of a claimed message. The runtime keeps the message, the scheduler its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Job {
     /// The lane.

@@ -140,8 +140,8 @@ impl Scheduler {
                 let times = lane.claim_failed(step.now.mono(), |times| store_wait(times, random));
                 step.actions.push(Action::Report(Report::StoreFailing { times }));
             }),
-            Event::Delivered { delivery, ends, is_over } => {
-                self.with(delivery.lane, |lane| lane.delivered(delivery.serial, ends, is_over, step));
+            Event::CallResults { delivery, results, is_over } => {
+                self.with(delivery.lane, |lane| lane.apply_results(delivery.serial, results, is_over, step));
             }
             Event::Settled { settle, lost } => self.settled(settle, &lost, step),
             Event::SettleFailed { settle } => self.settle_failed(settle, step),

@@ -41,7 +41,7 @@ impl SettleQueue {
     }
 }
 
-/// The wait after `times` failures in a row of a store.
+/// The wait after `times` failures in a row of a store. Not the retry policy, which is about messages.
 pub(super) fn store_wait(times: u32, random: &mut Random) -> Duration {
     let top = STORE_WAIT_MIN.saturating_mul(1 << times.min(12)).min(STORE_WAIT_MAX);
     top / 2 + Duration::from_micros(random.draw() % (top.as_micros() as u64 / 2))

@@ -8,11 +8,11 @@ pub fn settlement_of(
     now: Timestamp,
     settings: &LaneSettings,
     terms: &DeliveryTerms,
-    end: AttemptResult,
+    result: AttemptResult,
     outage_end: Timestamp,
     random: u64,
 ) -> Settlement {
-    let (outcome, detail, retry_after) = match end {
+    let (outcome, detail, retry_after) = match result {
         AttemptResult::Delivered { receipt } => return Settlement::Delivered { receipt },
         AttemptResult::Failed { outcome, detail, retry_after, .. } => (outcome, detail, retry_after),
     };
@@ -112,8 +112,8 @@ mod tests {
         }
     }
 
-    fn decide(settings: &LaneSettings, terms: &DeliveryTerms, end: AttemptResult) -> Settlement {
-        settlement_of(NOW, settings, terms, end, OUTAGE_END, 0)
+    fn decide(settings: &LaneSettings, terms: &DeliveryTerms, result: AttemptResult) -> Settlement {
+        settlement_of(NOW, settings, terms, result, OUTAGE_END, 0)
     }
 
     #[test]
@@ -161,13 +161,13 @@ mod tests {
 
     #[test]
     fn the_targets_wish_and_the_messages_own_policy_are_honoured() {
-        let end = AttemptResult::Failed {
+        let result = AttemptResult::Failed {
             outcome: Outcome::Unknown,
             detail: String::new(),
             retry_after: Some(Duration::from_secs(60)),
             scope: ErrorScope::Target,
         };
-        assert_eq!(retry_at(decide(&settings(LaneWorker::Sink), &terms(1), end)), 70_000);
+        assert_eq!(retry_at(decide(&settings(LaneWorker::Sink), &terms(1), result)), 70_000);
         let own = RetryOverride {
             min: Some(Duration::from_secs(7)),
             max: Some(Duration::from_secs(7)),
@@ -202,8 +202,8 @@ mod tests {
         let own = RetryOverride { min: Some(Duration::from_secs(60)), ..RetryOverride::default() };
         let terms = DeliveryTerms { retry: Some(Box::new(own)), ..terms(1) };
         for settings in [handler(), settings(LaneWorker::Sink)] {
-            let end = || AttemptResult::failed(Outcome::Failed, "x");
-            let at = |random| retry_at(settlement_of(NOW, &settings, &terms, end(), OUTAGE_END, random));
+            let result = || AttemptResult::failed(Outcome::Failed, "x");
+            let at = |random| retry_at(settlement_of(NOW, &settings, &terms, result(), OUTAGE_END, random));
             assert_eq!((at(0), at(15_000)), (70_000, 85_000));
         }
     }
@@ -214,8 +214,9 @@ mod tests {
             let own = RetryOverride { min: Some(Duration::from_millis(min)), ..RetryOverride::default() };
             let terms = DeliveryTerms { retry: Some(Box::new(own)), ..terms(1) };
             for settings in [handler(), settings(LaneWorker::Sink)] {
-                let end = || AttemptResult::failed(Outcome::Failed, "x");
-                let at = |random| retry_at(settlement_of(NOW, &settings, &terms, end(), OUTAGE_END, random));
+                let result = || AttemptResult::failed(Outcome::Failed, "x");
+                let at =
+                    |random| retry_at(settlement_of(NOW, &settings, &terms, result(), OUTAGE_END, random));
                 let waits: Vec<_> = (0..1_000).map(|random| at(random) - NOW.as_millis()).collect();
                 assert_eq!((waits.iter().min(), waits.iter().max()), (Some(&min), Some(&2_000)), "{min}");
             }
@@ -239,13 +240,13 @@ mod tests {
 
     #[test]
     fn a_handler_that_names_its_wait_gets_exactly_that() {
-        let end = |after| AttemptResult::Failed {
+        let result = |after| AttemptResult::Failed {
             outcome: Outcome::Again,
             detail: String::new(),
             retry_after: Some(Duration::from_millis(after)),
             scope: ErrorScope::Target,
         };
-        assert_eq!(retry_at(decide(&handler(), &terms(2), end(10))), 10_010);
-        assert_eq!(retry_at(decide(&handler(), &terms(2), end(90_000))), 100_000);
+        assert_eq!(retry_at(decide(&handler(), &terms(2), result(10))), 10_010);
+        assert_eq!(retry_at(decide(&handler(), &terms(2), result(90_000))), 100_000);
     }
 }

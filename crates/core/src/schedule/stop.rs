@@ -28,8 +28,9 @@ impl Lane {
                 }
                 // A call to a target cannot be undone: its outcome is unknown, and that is recorded.
                 LaneWorker::Sink => {
-                    let end = AttemptResult::failed(Outcome::Unknown, "stopped before the target answered");
-                    self.give_up_each(serial, &end, step);
+                    let result =
+                        AttemptResult::failed(Outcome::Unknown, "stopped before the target answered");
+                    self.give_up_each(serial, &result, step);
                 }
             }
         }

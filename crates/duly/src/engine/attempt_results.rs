@@ -47,7 +47,7 @@ pub(super) async fn deliver(
         };
         if results.push(index, end) {
             // The driver ends only after the shutdown.
-            let _ = inputs.send(Completion::Results { results: results.clone() }.into());
+            let _ = inputs.send(Completion::CallResults { results: results.clone() }.into());
         }
     };
     if let Err(panic) = catch_panic(sink.deliver_each(batch, &Outcomes::new(&report))).await {

@@ -29,7 +29,7 @@ const INPUTS_AT_ONCE: usize = 256;
 
 /// State shared by the driver and `Duly`.
 #[derive(Clone)]
-pub(crate) struct Parts {
+pub(crate) struct EngineHandles {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) hints: Arc<Hints>,
@@ -39,7 +39,7 @@ pub(crate) struct Parts {
     pub(crate) inputs: UnboundedSender<Input>,
 }
 
-impl Parts {
+impl EngineHandles {
     /// Unique per Duly of the process.
     pub(super) fn identity(&self) -> usize {
         Arc::as_ptr(&self.events) as usize
@@ -56,13 +56,14 @@ pub(super) struct ClaimedMessage {
 }
 
 /// A running call of a sink or handler.
-pub(super) struct Running {
+pub(super) struct RunningCall {
     pub(super) call: AbortHandle,
     pub(super) began: Monotonic,
     pub(super) lease_lost: Option<Arc<LeaseLostSignal>>,
 }
 
-pub(super) struct Served {
+/// A lane that this driver serves.
+pub(super) struct ServedLane {
     pub(super) lane: Lane,
     pub(super) worker: Worker,
     pub(super) counters: Arc<LaneCounters>,
@@ -70,14 +71,14 @@ pub(super) struct Served {
 }
 
 pub(crate) struct Driver {
-    pub(super) parts: Parts,
+    pub(super) parts: EngineHandles,
     scheduler: Scheduler,
     inputs: UnboundedReceiver<Input>,
     actions: Vec<Action>,
-    pub(super) lanes: HashMap<LaneKey, Served>,
+    pub(super) lanes: HashMap<LaneKey, ServedLane>,
     keys: HashMap<Lane, LaneKey>,
     pub(super) in_flight: HashMap<Job, ClaimedMessage>,
-    pub(super) running: HashMap<DeliveryKey, Running>,
+    pub(super) running: HashMap<DeliveryKey, RunningCall>,
     serial: u64,
     lane_serial: u32,
     closing: Option<oneshot::Sender<()>>,
@@ -85,7 +86,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(parts: Parts, inputs: UnboundedReceiver<Input>, settings: Settings) -> Self {
+    pub(crate) fn new(parts: EngineHandles, inputs: UnboundedReceiver<Input>, settings: Settings) -> Self {
         Self {
             parts,
             scheduler: Scheduler::new(settings),
@@ -180,7 +181,7 @@ impl Driver {
                 let key = LaneKey(self.lane_serial);
                 self.keys.insert(lane.clone(), key);
                 let counters = self.parts.events.counters.lane(&lane);
-                self.lanes.insert(key, Served { lane, worker, counters, stopped_tx: Vec::new() });
+                self.lanes.insert(key, ServedLane { lane, worker, counters, stopped_tx: Vec::new() });
                 Event::LaneAdded { lane: key, settings, paused }
             }
             Command::StopLane { lane, grace_end, stopped_tx } => {
@@ -221,14 +222,14 @@ impl Driver {
                     }
                 }
             }
-            Completion::Results { results } => {
+            Completion::CallResults { results } => {
                 let delivery = results.delivery;
                 self.running.get(&delivery)?;
-                Event::Delivered { delivery, ends: results.take(), is_over: false }
+                Event::CallResults { delivery, results: results.take(), is_over: false }
             }
-            Completion::Delivered { delivery, results } => {
+            Completion::CallEnded { delivery, results } => {
                 self.running.remove(&delivery)?;
-                Event::Delivered { delivery, ends: results.take(), is_over: true }
+                Event::CallResults { delivery, results: results.take(), is_over: true }
             }
             Completion::Settled { settle, batch, result } => {
                 match self.parts.events.observe(StoreCall::Settle, now, result) {

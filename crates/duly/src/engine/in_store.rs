@@ -7,7 +7,7 @@ use duly_core::{
     store::{Claim, Claimed, StoreError, StoreErrorKind},
 };
 
-use super::{Driver, Worker, driver::Served};
+use super::{Driver, Worker, driver::ServedLane};
 use crate::{counters::LaneCounters, events::EventBus};
 
 /// An in-store delivery that precedes a claim.
@@ -29,7 +29,7 @@ pub(super) enum AfterDelivery {
 }
 
 impl Driver {
-    pub(super) fn in_store_claim(&self, served: &Served, in_store_max: usize) -> Option<InStoreClaim> {
+    pub(super) fn in_store_claim(&self, served: &ServedLane, in_store_max: usize) -> Option<InStoreClaim> {
         let Worker::Sink(_, Some(in_store)) = &served.worker else { return None };
         let (in_store, lane, counters) = (in_store.clone(), served.lane.clone(), served.counters.clone());
         let (events, clock) = (self.parts.events.clone(), self.parts.clock.clone());
@@ -53,10 +53,10 @@ impl InStoreClaim {
             self.events.delivered_in_store((&self.lane, &self.counters), message, late_us);
         }
         claim.limit = claim.limit.min(claim.limit.max(self.in_store_max).saturating_sub(count));
-        let before = match remaining {
+        let rest = match remaining {
             Remaining::ToClaim if claim.limit > 0 => AfterDelivery::Claim(claim),
             _ => AfterDelivery::Done(Claimed { messages: Vec::new(), next }),
         };
-        (count, Ok(before))
+        (count, Ok(rest))
     }
 }

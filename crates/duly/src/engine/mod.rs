@@ -22,7 +22,7 @@ use duly_core::{
 use tokio::sync::oneshot;
 
 use attempt_results::AttemptResults;
-pub(crate) use driver::{Driver, Parts};
+pub(crate) use driver::{Driver, EngineHandles};
 pub(crate) use hints::Hints;
 pub(crate) use worker::{Worker, catch_panic, is_in_handler};
 
@@ -82,11 +82,12 @@ pub(crate) enum Completion {
         delivered_in_store: usize,
         result: Result<Claimed, StoreError>,
     },
-    /// Some results of a delivery are known.
-    Results {
+    /// Some results of a call are known.
+    CallResults {
         results: Arc<AttemptResults>,
     },
-    Delivered {
+    /// A call has ended; its last results.
+    CallEnded {
         delivery: DeliveryKey,
         results: Arc<AttemptResults>,
     },

@@ -12,10 +12,10 @@ use super::{
     Completion, Driver, Worker,
     attempt_results::{AttemptResults, deliver},
     catch_panic,
-    driver::Running,
+    driver::RunningCall,
     in_store::AfterDelivery,
     reply::ReplyOnDrop,
-    worker::{Handle, run_as_handler},
+    worker::{HandlerFn, run_as_handler},
 };
 use crate::{
     counters::LaneCounters,
@@ -113,8 +113,8 @@ impl Driver {
         let watch = Watch { clock: self.parts.clock.clone(), began: now.mono(), counters };
         match worker {
             Worker::Sink(sink, _) => self.call_sink(sink, delivery, &jobs, watch),
-            Worker::Handler(handle) => {
-                jobs.iter().for_each(|job| self.call_handler(&handle, delivery, *job, watch.clone()));
+            Worker::Handler(handler) => {
+                jobs.iter().for_each(|job| self.call_handler(&handler, delivery, *job, watch.clone()));
             }
         }
     }
@@ -129,34 +129,35 @@ impl Driver {
             })
             .collect();
         let results = AttemptResults::new(delivery);
-        let reply = self.reply(Completion::Delivered { delivery, results: results.clone() });
+        let reply = self.reply(Completion::CallEnded { delivery, results: results.clone() });
         let (began, inputs) = (watch.began, self.parts.inputs.clone());
         let call = tokio::spawn(async move {
             deliver(&*sink, &batch, &results, &inputs).await;
             watch.ended();
             drop(reply);
         });
-        self.running.insert(delivery, Running { call: call.abort_handle(), began, lease_lost: None });
+        self.running.insert(delivery, RunningCall { call: call.abort_handle(), began, lease_lost: None });
     }
 
-    fn call_handler(&mut self, handle: &Arc<Handle>, delivery: DeliveryKey, job: Job, watch: Watch) {
+    fn call_handler(&mut self, handler: &Arc<HandlerFn>, delivery: DeliveryKey, job: Job, watch: Watch) {
         let Some(claimed) = self.in_flight.get_mut(&job) else { return };
         let lease_lost = Arc::new(LeaseLostSignal::default());
         claimed.lease_lost = Some(lease_lost.clone());
         let task = Task::new(&claimed.leased, lease_lost.clone());
-        let handle = handle.clone();
+        let handler = handler.clone();
         let results = AttemptResults::new(delivery);
-        let reply = self.reply(Completion::Delivered { delivery, results: results.clone() });
+        let reply = self.reply(Completion::CallEnded { delivery, results: results.clone() });
         let (began, whose) = (watch.began, self.parts.identity());
         let call = tokio::spawn(async move {
-            let end = catch_panic(run_as_handler(whose, async move { handle(task).await })).await;
+            let result = catch_panic(run_as_handler(whose, async move { handler(task).await })).await;
             watch.ended();
-            let end = end.unwrap_or_else(|panic| AttemptResult::failed(duly_core::Outcome::Failed, panic));
-            results.push(0, end);
+            let result =
+                result.unwrap_or_else(|panic| AttemptResult::failed(duly_core::Outcome::Failed, panic));
+            results.push(0, result);
             drop(reply);
         });
         self.running
-            .insert(delivery, Running { call: call.abort_handle(), began, lease_lost: Some(lease_lost) });
+            .insert(delivery, RunningCall { call: call.abort_handle(), began, lease_lost: Some(lease_lost) });
     }
 
     fn settle(&mut self, settle: u64, batch: Arc<[(Job, Settlement)]>) {

@@ -4,17 +4,17 @@ use std::{any::Any, borrow::Cow, future::Future, panic::AssertUnwindSafe, pin::P
 
 use duly_core::{InStoreDelivery, Sink, StoredMessage, schedule::AttemptResult};
 
-use super::Parts;
+use super::EngineHandles;
 use crate::Task;
 
-pub(crate) type Handle = dyn Fn(Task) -> Pin<Box<dyn Future<Output = AttemptResult> + Send>> + Send + Sync;
+pub(crate) type HandlerFn = dyn Fn(Task) -> Pin<Box<dyn Future<Output = AttemptResult> + Send>> + Send + Sync;
 
 /// The worker of a lane: a sink or a handler.
 #[derive(Clone)]
 pub(crate) enum Worker {
     /// A sink, and the in-store delivery to it.
     Sink(Arc<dyn Sink>, Option<Arc<dyn InStoreDelivery>>),
-    Handler(Arc<Handle>),
+    Handler(Arc<HandlerFn>),
 }
 
 tokio::task_local! {
@@ -28,7 +28,7 @@ pub(super) async fn run_as_handler<T>(parts: usize, work: impl Future<Output = T
 }
 
 /// Whether this is called in a handler of the same Duly. A task that the handler spawned is not recognised.
-pub(crate) fn is_in_handler(parts: &Parts) -> bool {
+pub(crate) fn is_in_handler(parts: &EngineHandles) -> bool {
     HANDLER_OF.try_with(|of| *of == parts.identity()).unwrap_or(false)
 }
 

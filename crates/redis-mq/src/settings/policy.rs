@@ -20,7 +20,7 @@ pub struct Retry {
     /// How the wait grows from attempt to attempt: `"fixed"`, `"linear"` or `"exponential"` (the default).
     #[serde(deserialize_with = "backoff")]
     pub backoff: Backoff,
-    /// The first wait. Default 1 s.
+    /// The shortest wait, which is the first one. Default 1 s.
     #[serde(with = "span")]
     pub min: Duration,
     /// The longest wait. Default 1 min.
@@ -51,8 +51,7 @@ impl Default for Retry {
     }
 }
 
-/// Converts the policy of Duly's handlers. Waits have no jitter here: entries that failed together were read at
-/// different times.
+/// Converts the policy of Duly's handlers. The waits grow as there, without jitter.
 impl From<RetryPolicy> for Retry {
     fn from(RetryPolicy { attempts, backoff, min, max }: RetryPolicy) -> Self {
         // 0 would mean no limit here.
@@ -61,14 +60,9 @@ impl From<RetryPolicy> for Retry {
 }
 
 impl Retry {
-    /// The wait after this failure, counted from 1.
+    /// The wait after this failure, counted from 1. It has no jitter: entries that failed together were read at different times.
     pub(crate) fn wait(&self, failure: u32) -> Duration {
-        match self.backoff {
-            Backoff::Fixed => self.min,
-            Backoff::Linear => self.min.saturating_mul(failure.max(1)).min(self.max),
-            // Exponential, and whatever may be added to it.
-            _ => self.min.saturating_mul(1 << failure.saturating_sub(1).min(30)).min(self.max),
-        }
+        self.backoff.base_wait(self.min, failure).min(self.max)
     }
 
     /// Refuses waits that contradict each other.

@@ -42,7 +42,14 @@ pub(super) fn store(section: &mut Section<'_>, data: PathBuf) -> StoreSetup {
         "mysql" => StoreConfig::Sql(of_sql(section, SqlServer::Mysql)),
         "postgres" => StoreConfig::Sql(of_sql(section, SqlServer::Postgres)),
         "redis+mysql" => StoreConfig::RedisAndMysql(of_redis_and_mysql(section)),
-        _ => StoreConfig::Embedded(EmbeddedConfig::new(data)),
+        "embedded" => StoreConfig::Embedded(EmbeddedConfig::new(data)),
+        // A kind without an arm is refused: another store would be opened in its place.
+        forgotten => {
+            let detail =
+                format!("this build cannot read the settings of the {forgotten} store; use another kind");
+            section.fault("kind", &section.origin_of("kind"), detail);
+            StoreConfig::Embedded(EmbeddedConfig::new(data))
+        }
     };
     let default = StoreSetup::of(config);
     StoreSetup {
@@ -124,5 +131,24 @@ fn either(words: &[String]) -> String {
     match words {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         words => words.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Flags, Sources};
+
+    #[test]
+    fn every_kind_that_can_be_written_opens_its_own_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("duly.toml");
+        for kind in StoreConfig::KINDS {
+            std::fs::write(&file, format!("store.kind = {kind:?}")).unwrap();
+            let sources =
+                Sources { file: Some(file.clone()), environment: Vec::new(), flags: Flags::default() };
+            let config = Config::load(&sources).unwrap_or_else(|problems| panic!("{kind}: {problems}"));
+            assert_eq!(config.store.config.kind(), kind);
+        }
     }
 }

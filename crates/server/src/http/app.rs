@@ -62,7 +62,7 @@ pub struct SinkEntry {
 
 /// The parts that [`App::new`] puts together.
 #[expect(missing_docs, reason = "the fields of App say what they are")]
-pub struct Parts {
+pub struct AppParts {
     pub duly: Duly,
     pub sinks: BTreeMap<SinkName, SinkEntry>,
     pub telemetry: Arc<Telemetry>,
@@ -71,7 +71,7 @@ pub struct Parts {
 
 impl App {
     /// A server's parts.
-    pub fn new(config: &crate::config::Config, parts: Parts) -> Arc<Self> {
+    pub fn new(config: &crate::config::Config, parts: AppParts) -> Arc<Self> {
         Arc::new(Self {
             node: NodeInfo {
                 name: config.node.clone(),
@@ -87,7 +87,7 @@ impl App {
             limits: config.limits.clone(),
             http: config.http.clone(),
             stopping: parts.stopping,
-            body_bytes: Arc::new(Semaphore::new(super::body::room(&config.limits))),
+            body_bytes: Arc::new(Semaphore::new(super::body::body_memory(&config.limits))),
             followers: Followers::new(&config.tokens),
             proxied: Proxied::default(),
             topics: Arc::new(Topics::new(config.http.topics, &config.tokens)),

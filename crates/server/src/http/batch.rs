@@ -19,7 +19,7 @@ use super::{
     body::{self, Share},
     caller::Who,
     fault::{ApiResult, Fault},
-    intake::{self, Where},
+    intake::{self, Target},
     items::{Broken, Form, Items},
     response,
     trace::Trace,
@@ -130,7 +130,7 @@ struct Batch {
     answered: usize,
 }
 
-type Group = Vec<ApiResult<(Where, duly::Message)>>;
+type Group = Vec<ApiResult<(Target, duly::Message)>>;
 type Results = Pin<Box<dyn Future<Output = Vec<BatchResult>> + Send>>;
 
 impl Batch {
@@ -197,7 +197,7 @@ impl Batch {
     }
 
     /// Reads one item. An error ends the batch; a bad item only gets an error as its result.
-    fn read(&mut self, item: &[u8]) -> ApiResult<ApiResult<(Where, duly::Message)>> {
+    fn read(&mut self, item: &[u8]) -> ApiResult<ApiResult<(Target, duly::Message)>> {
         let max = self.app.limits.batch_max;
         if self.taken >= max {
             let detail = format!(
@@ -207,7 +207,7 @@ impl Batch {
         }
         self.taken += 1;
         let message = body::parse::<NewMessage>(item).and_then(|new| {
-            self.who.touch(&new.topic)?.choose(new.id.as_deref())?;
+            self.who.require_topic(&new.topic)?.require_id_allowed(new.id.as_deref())?;
             intake::message(new, &self.trace)
         });
         Ok(message)
@@ -260,23 +260,23 @@ fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
     // A task of its own: the next group is read while this one waits for its sync.
     let submitted = tokio::spawn(async move {
         let _share = share;
-        let mut places = VecDeque::with_capacity(group.len());
+        let mut targets = VecDeque::with_capacity(group.len());
         let mut messages = Vec::with_capacity(group.len());
         for item in group {
             let admitted = match item {
-                Ok((place, message)) => place.admit(&app, &who).await.map(|()| (place, message)),
+                Ok((target, message)) => target.admit_topic(&app, &who).await.map(|()| (target, message)),
                 Err(fault) => Err(fault),
             };
-            places.push_back(admitted.map(|(place, message)| {
+            targets.push_back(admitted.map(|(target, message)| {
                 messages.push(message);
-                place
+                target
             }));
         }
         let mut answers = app.duly.send_batch(messages).await.into_iter();
-        let result = |place: ApiResult<Where>| match place {
+        let result = |target: ApiResult<Target>| match target {
             Err(fault) => refused(fault),
-            Ok(place) => match answers.next() {
-                Some(Ok(accepted)) => BatchResult::Accepted(response::accepted(place, &accepted)),
+            Ok(target) => match answers.next() {
+                Some(Ok(accepted)) => BatchResult::Accepted(response::accepted(target, &accepted)),
                 Some(Err(error)) => refused(error.into()),
                 None => refused(Fault::new(
                     ErrorCode::Internal,
@@ -284,7 +284,7 @@ fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
                 )),
             },
         };
-        places.into_iter().map(result).collect()
+        targets.into_iter().map(result).collect()
     });
     Box::pin(async move {
         // Each item needs exactly one result, or those of the next group would shift.

@@ -20,27 +20,27 @@ use super::{
 use crate::wire::{is_object, plain};
 
 /// Memory for bodies of all requests, unless the largest allowed body needs more.
-const ROOM_MIN: usize = 128 << 20;
+const BODY_MEMORY_MIN: usize = 128 << 20;
 /// Bytes of a refused body that are drained.
 const DRAINED_MAX: usize = 64 << 20;
 /// A body up to this size needs no share of the memory set aside for bodies.
-const SMALL: usize = 16 << 10;
+const UNSHARED_BYTES_MAX: usize = 16 << 10;
 /// A text may be written with six bytes for one: `\u0001`.
-const ESCAPED: usize = 6;
+const ESCAPED_BYTES_MAX: usize = 6;
 /// Bytes of a request besides the body of its message.
-const AROUND: usize = 512 << 10;
+const ENVELOPE_BYTES: usize = 512 << 10;
 
 /// The largest request that can hold a message within the limits.
 pub(super) fn request_max(limits: &Limits) -> usize {
-    limits.body_bytes_max.saturating_mul(ESCAPED).saturating_add(AROUND)
+    limits.body_bytes_max.saturating_mul(ESCAPED_BYTES_MAX).saturating_add(ENVELOPE_BYTES)
 }
 
 /// Bytes of large request bodies in memory over all connections. The largest allowed one fits more than once.
-pub(super) fn room(limits: &Limits) -> usize {
-    request_max(limits).saturating_mul(2).clamp(ROOM_MIN, Semaphore::MAX_PERMITS)
+pub(super) fn body_memory(limits: &Limits) -> usize {
+    request_max(limits).saturating_mul(2).clamp(BODY_MEMORY_MIN, Semaphore::MAX_PERMITS)
 }
 
-/// A share of the [`room`], released on drop. Small bodies need none.
+/// A share of the [`body_memory`], released on drop. Small bodies need none.
 #[derive(Default)]
 pub(super) struct Share(Option<OwnedSemaphorePermit>);
 
@@ -48,7 +48,7 @@ impl Share {
     /// Grows the share to a body of `bytes`.
     pub(super) fn grow(&mut self, app: &App, bytes: usize) -> ApiResult<()> {
         let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        if bytes <= SMALL || bytes <= held {
+        if bytes <= UNSHARED_BYTES_MAX || bytes <= held {
             return Ok(());
         }
         let taken = Arc::clone(&app.body_bytes)
@@ -65,7 +65,7 @@ impl Share {
 
     /// Shrinks the share to a body of `bytes`, and returns the rest.
     pub(super) fn split(&mut self, bytes: usize) -> Self {
-        let keep = if bytes <= SMALL { 0 } else { bytes };
+        let keep = if bytes <= UNSHARED_BYTES_MAX { 0 } else { bytes };
         let Some(held) = &mut self.0 else { return Self::default() };
         Self(held.split(held.num_permits().saturating_sub(keep)))
     }
@@ -150,7 +150,8 @@ pub(super) async fn json<T: DeserializeOwned>(app: &App, body: Body) -> ApiResul
     json_with_share(app, body).await.map(|(value, _)| value)
 }
 
-/// Reads a JSON body whose field `lossy` is read as bytes. There the parser takes raw control characters, which JSON forbids.
+/// Reads a JSON body. `lossy` names a field that is parsed as bytes: the parser accepts raw control characters in it, and they are
+/// refused here, as in every other string.
 pub(super) async fn json_with_lossy<T: DeserializeOwned>(
     app: &App,
     body: Body,
@@ -327,7 +328,10 @@ mod tests {
     fn the_largest_body_fits_into_the_room_for_bodies() {
         for body_bytes_max in [1, 1 << 20, 32 << 20, usize::MAX] {
             let limits = Limits { body_bytes_max, ..Limits::default() };
-            assert!(room(&limits) >= request_max(&limits).min(Semaphore::MAX_PERMITS), "{body_bytes_max}");
+            assert!(
+                body_memory(&limits) >= request_max(&limits).min(Semaphore::MAX_PERMITS),
+                "{body_bytes_max}"
+            );
         }
     }
 }

@@ -265,7 +265,7 @@ async fn by_filter(
     (filter, bound): (&Filter, Bound),
     answer: &mut BulkAnswer,
 ) -> ApiResult<()> {
-    who.touch_some(filter.topic.as_deref())?;
+    who.require_some_topic(filter.topic.as_deref())?;
     let mut query = select::filtered(change.from(), filter)?;
     query.limit = STEP;
     answer.as_of = Some(bound.as_of.to_string());

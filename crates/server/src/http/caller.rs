@@ -71,7 +71,7 @@ impl Who {
     }
 
     /// Refuses a caller whose token does not cover this topic.
-    pub(super) fn touch(&self, topic: &str) -> ApiResult<&Self> {
+    pub(super) fn require_topic(&self, topic: &str) -> ApiResult<&Self> {
         if self.0.may_touch(topic) {
             return Ok(self);
         }
@@ -83,7 +83,7 @@ impl Who {
     }
 
     /// Refuses a caller that may not choose this id. A generated id needs no right.
-    pub(super) fn choose(&self, id: Option<&str>) -> ApiResult<&Self> {
+    pub(super) fn require_id_allowed(&self, id: Option<&str>) -> ApiResult<&Self> {
         let Some(id) = id.filter(|id| !self.0.may_choose(id)) else { return Ok(self) };
         let (name, ids) = (&self.0.name, self.0.ids_in_words());
         // The same error whether the id exists or not: the store was not queried.
@@ -116,9 +116,9 @@ impl Who {
     }
 
     /// Refuses a token for some topics that names none of them.
-    pub(super) fn touch_some(&self, topic: Option<&str>) -> ApiResult<&Self> {
+    pub(super) fn require_some_topic(&self, topic: Option<&str>) -> ApiResult<&Self> {
         match topic {
-            Some(topic) => self.touch(topic),
+            Some(topic) => self.require_topic(topic),
             None if self.sees_all() => Ok(self),
             None => {
                 let name = &self.0.name;
@@ -131,7 +131,7 @@ impl Who {
     }
 
     /// Refuses a token for some topics: the call concerns all of them.
-    pub(super) fn whole(&self) -> ApiResult<&Self> {
+    pub(super) fn require_all_topics(&self) -> ApiResult<&Self> {
         if self.sees_all() {
             return Ok(self);
         }

@@ -73,9 +73,9 @@ pub(super) async fn follow(
     let follow = asked(query)?;
     who.need(Role::Read)?;
     match (&follow.topic, &follow.sink) {
-        (Some(topic), _) => who.touch(topic)?,
+        (Some(topic), _) => who.require_topic(topic)?,
         // Events of a sink do not carry the topic.
-        (None, Some(sink)) if sink != SinkName::QUEUE => who.whole()?,
+        (None, Some(sink)) if sink != SinkName::QUEUE => who.require_all_topics()?,
         _ => &who,
     };
     follow.check()?;

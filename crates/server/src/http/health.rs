@@ -93,7 +93,7 @@ async fn orphans(app: &App) -> Vec<OrphanLane> {
 /// Everything that is measured, for Prometheus
 #[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "health", responses((status = 200, description = "Text", body = String)))]
 pub(super) async fn metrics(State(app): State<Arc<App>>, who: Who) -> ApiResult<Response> {
-    who.need(Role::Read)?.whole()?;
+    who.need(Role::Read)?.require_all_topics()?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], app.telemetry.render().await).into_response())
 }

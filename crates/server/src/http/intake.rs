@@ -7,14 +7,14 @@ use crate::{draft::draft, wire::NewMessage};
 
 /// Sink and topic of a message, kept for the response.
 #[derive(Debug, Clone)]
-pub(super) struct Where {
+pub(super) struct Target {
     pub(super) sink: String,
     pub(super) topic: String,
 }
 
-impl Where {
+impl Target {
     /// Refuses a new topic of the built-in queue beyond the limit of topics.
-    pub(super) async fn admit(&self, app: &App, who: &Who) -> ApiResult<()> {
+    pub(super) async fn admit_topic(&self, app: &App, who: &Who) -> ApiResult<()> {
         if self.sink == SinkName::QUEUE {
             app.topics.admit(&app.duly, who, &self.topic).await
         } else {
@@ -24,8 +24,8 @@ impl Where {
 }
 
 /// Converts the message.
-pub(super) fn message(mut new: NewMessage, trace: &Trace) -> ApiResult<(Where, Message)> {
+pub(super) fn message(mut new: NewMessage, trace: &Trace) -> ApiResult<(Target, Message)> {
     trace.join(&mut new.properties);
-    let place = Where { sink: new.sink_name().to_owned(), topic: new.topic.clone() };
-    Ok((place, draft(new)?))
+    let target = Target { sink: new.sink_name().to_owned(), topic: new.topic.clone() };
+    Ok((target, draft(new)?))
 }

@@ -45,12 +45,12 @@ pub(super) async fn send(
     who.need(Role::Produce)?;
     // Hold the share of memory until the message is on disk.
     let (new, _share) = body::json_with_share::<NewMessage>(&app, sent).await?;
-    who.touch(&new.topic)?.choose(new.id.as_deref())?;
-    let (place, message) = intake::message(new, &Trace::of(&headers, &app))?;
-    place.admit(&app, &who).await?;
+    who.require_topic(&new.topic)?.require_id_allowed(new.id.as_deref())?;
+    let (target, message) = intake::message(new, &Trace::of(&headers, &app))?;
+    target.admit_topic(&app, &who).await?;
     let accepted = app.duly.send(message).await?;
     let status = if accepted.duplicate { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Json(response::accepted(place, &accepted))))
+    Ok((status, Json(response::accepted(target, &accepted))))
 }
 
 /// What is known of a message
@@ -66,10 +66,10 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> ApiResult<Json<Message>> {
     who.need(Role::Read)?;
-    own(&app, &who, &id).await?;
+    require_visible(&app, &who, &id).await?;
     let record = app.duly.get(&id).await?.ok_or_else(|| Fault::not_found(&id))?;
     // Another message may have taken this id since the check.
-    seen(&who, &id, &record)?;
+    check_visible(&who, &id, &record)?;
     Ok(Json(response::message(&record)))
 }
 
@@ -90,7 +90,7 @@ pub(super) async fn reschedule(
     who.need(Role::Produce)?;
     let wish: Reschedule = body::json(&app, sent).await?;
     let due = select::due(&app, wish.delay.as_ref(), wish.deliver_at.as_ref())?;
-    moved(&app, &who, &id, due).await
+    reschedule_to(&app, &who, &id, due).await
 }
 
 /// Deliver a waiting message now
@@ -106,12 +106,12 @@ pub(super) async fn fire(
     Path(id): Path<String>,
 ) -> ApiResult<Json<Rescheduled>> {
     who.need(Role::Produce)?;
-    moved(&app, &who, &id, app.duly.now()).await
+    reschedule_to(&app, &who, &id, app.duly.now()).await
 }
 
-async fn moved(app: &App, who: &Who, id: &str, due: Timestamp) -> ApiResult<Json<Rescheduled>> {
-    own(app, who, id).await?;
-    let maybe_delivered = done(id, app.duly.reschedule(id, due).await?)?;
+async fn reschedule_to(app: &App, who: &Who, id: &str, due: Timestamp) -> ApiResult<Json<Rescheduled>> {
+    require_visible(app, who, id).await?;
+    let maybe_delivered = maybe_delivered_of(id, app.duly.reschedule(id, due).await?)?;
     Ok(Json(Rescheduled {
         id: id.into(),
         state: duly::State::Pending.as_str().into(),
@@ -134,34 +134,35 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> ApiResult<Json<Cancelled>> {
     who.need(Role::Produce)?;
-    own(&app, &who, &id).await?;
+    require_visible(&app, &who, &id).await?;
     let changed = app.duly.cancel(&id).await?;
     // A client that got no response repeats the call: the message is cancelled, so this is a success.
     let already = changed == Changed::TooLate(duly::State::Cancelled);
     let maybe_delivered = if already {
         app.duly.get(&id).await?.is_some_and(|record| record.maybe_delivered)
     } else {
-        done(&id, changed)?
+        maybe_delivered_of(&id, changed)?
     };
     let state = duly::State::Cancelled.as_str().into();
     Ok(Json(Cancelled { id, state, already, maybe_delivered }))
 }
 
 /// A message of a topic that the caller may not access is reported as unknown, so that nothing about it leaks.
-fn seen(who: &Who, id: &str, record: &Record) -> ApiResult<()> {
+fn check_visible(who: &Who, id: &str, record: &Record) -> ApiResult<()> {
     if who.sees(record.message.topic.as_str()) { Ok(()) } else { Err(Fault::not_found(id)) }
 }
 
-async fn own(app: &App, who: &Who, id: &str) -> ApiResult<()> {
+/// Refuses a message that the caller may not see. Without its body: the time to read it would reveal that the message exists.
+async fn require_visible(app: &App, who: &Who, id: &str) -> ApiResult<()> {
     if who.sees_all() {
         return Ok(());
     }
-    // Without the body: the time to read it would reveal that the message exists.
     let found = app.duly.get_many_without_bodies(&[MessageId::parse(id)?]).await?.pop().flatten();
-    seen(who, id, &found.ok_or_else(|| Fault::not_found(id))?)
+    check_visible(who, id, &found.ok_or_else(|| Fault::not_found(id))?)
 }
 
-fn done(id: &str, changed: Changed) -> ApiResult<bool> {
+/// Whether the changed message may have been delivered before; an error if nothing changed.
+fn maybe_delivered_of(id: &str, changed: Changed) -> ApiResult<bool> {
     match changed {
         Changed::Done { maybe_delivered } => Ok(maybe_delivered),
         Changed::TooLate(state) => Err(Fault::too_late(id, state)),
@@ -273,7 +274,7 @@ pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
 }
 
 async fn page(app: &App, who: &Who, list: List, state: duly::State) -> ApiResult<Json<Page>> {
-    who.need(Role::Read)?.touch_some(list.topic.as_deref())?;
+    who.need(Role::Read)?.require_some_topic(list.topic.as_deref())?;
     let mut query = select::query(state, list.sink.as_deref(), list.topic.as_deref())?;
     let time = |text: &Option<String>, path| -> ApiResult<Option<Timestamp>> {
         let read =

@@ -39,7 +39,7 @@ use axum::Router;
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub use app::{App, Parts, SinkEntry};
+pub use app::{App, AppParts, SinkEntry};
 pub use fault::Fault;
 pub use front::Front;
 pub use listen::{Listening, listen};

@@ -49,7 +49,7 @@ pub(super) async fn receive(
     Path(topic): Path<String>,
     sent: Body,
 ) -> ApiResult<Json<Received>> {
-    who.need(Role::Consume)?.touch(&topic)?;
+    who.need(Role::Consume)?.require_topic(&topic)?;
     let Receive { max, wait, lease } = body::json_or_default(&app, sent).await?;
     let want = want(max, wait.as_ref(), lease.as_ref())?;
     take(&app, &[topic], want).await
@@ -70,7 +70,7 @@ pub(super) async fn receive_any(
     who.need(Role::Consume)?;
     let ReceiveAny { topics, max, wait, lease } = body::json(&app, sent).await?;
     for (at, topic) in topics.iter().enumerate() {
-        who.touch(topic)?;
+        who.require_topic(topic)?;
         Topic::parse_new(topic)
             .map_err(|error| Fault::at(error.code, format!("topics[{at}]"), error.detail))?;
     }
@@ -128,7 +128,7 @@ pub(super) async fn ack(
     Path(topic): Path<String>,
     sent: Body,
 ) -> ApiResult<Json<ReceiptResults>> {
-    who.need(Role::Consume)?.touch(&topic)?;
+    who.need(Role::Consume)?.require_topic(&topic)?;
     receipts::ack(&app, &who, Some(&topic), sent).await
 }
 
@@ -146,7 +146,7 @@ pub(super) async fn nack(
     Path(topic): Path<String>,
     sent: Body,
 ) -> ApiResult<Json<ReceiptResults>> {
-    who.need(Role::Consume)?.touch(&topic)?;
+    who.need(Role::Consume)?.require_topic(&topic)?;
     receipts::nack(&app, &who, Some(&topic), sent).await
 }
 
@@ -164,7 +164,7 @@ pub(super) async fn extend(
     Path(topic): Path<String>,
     sent: Body,
 ) -> ApiResult<Json<ReceiptResults>> {
-    who.need(Role::Consume)?.touch(&topic)?;
+    who.need(Role::Consume)?.require_topic(&topic)?;
     receipts::extend(&app, &who, Some(&topic), sent).await
 }
 
@@ -232,7 +232,7 @@ pub(super) async fn pause(
     who: Who,
     Path(topic): Path<String>,
 ) -> ApiResult<StatusCode> {
-    who.need(Role::Operate)?.touch(&topic)?;
+    who.need(Role::Operate)?.require_topic(&topic)?;
     // A paused topic is kept even without messages, so it counts.
     app.topics.admit(&app.duly, &who, &topic).await?;
     app.duly.pause_queue(&topic).await?;
@@ -251,7 +251,7 @@ pub(super) async fn resume(
     who: Who,
     Path(topic): Path<String>,
 ) -> ApiResult<StatusCode> {
-    who.need(Role::Operate)?.touch(&topic)?;
+    who.need(Role::Operate)?.require_topic(&topic)?;
     let is_paused = |status: &LaneStatus| {
         status.paused && matches!(&status.lane, Lane::Queue(own) if own.as_str() == topic)
     };

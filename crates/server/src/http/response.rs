@@ -4,15 +4,15 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use duly::{Accepted, Body, ContentKind, Properties, Received, Record, State};
 use serde_json::value::RawValue;
 
-use super::intake::Where;
+use super::intake::Target;
 use crate::wire;
 
 /// An accepted message.
-pub(super) fn accepted(place: Where, accepted: &Accepted) -> wire::Accepted {
+pub(super) fn accepted(target: Target, accepted: &Accepted) -> wire::Accepted {
     wire::Accepted {
         id: accepted.id.as_str().into(),
-        sink: place.sink,
-        topic: place.topic,
+        sink: target.sink,
+        topic: target.topic,
         state: accepted.state.as_str().into(),
         deliver_at: accepted.due.to_string(),
         deliver_at_ms: accepted.due.as_millis(),

@@ -28,7 +28,7 @@ use crate::{
     )
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> ApiResult<Json<SinksAnswer>> {
-    who.need(Role::Read)?.whole()?;
+    who.need(Role::Read)?.require_all_topics()?;
     let statuses: BTreeMap<Lane, LaneStatus> =
         app.duly.lanes().await?.into_iter().map(|status| (status.lane.clone(), status)).collect();
     let looks: BTreeMap<Lane, LaneSnapshot> = app.duly.served().await?.into_iter().collect();
@@ -91,7 +91,7 @@ pub(super) async fn pause(
     who: Who,
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
-    who.need(Role::Operate)?.whole()?;
+    who.need(Role::Operate)?.require_all_topics()?;
     known(&app, &name)?;
     app.duly.pause_sink(&name).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -109,7 +109,7 @@ pub(super) async fn resume(
     who: Who,
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
-    who.need(Role::Operate)?.whole()?;
+    who.need(Role::Operate)?.require_all_topics()?;
     known(&app, &name)?;
     app.duly.resume_sink(&name).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -127,7 +127,7 @@ pub(super) async fn probe(
     who: Who,
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
-    who.need(Role::Operate)?.whole()?;
+    who.need(Role::Operate)?.require_all_topics()?;
     let entry = known(&app, &name)?;
     let probed = timeout(entry.timeout, entry.sink.probe()).await;
     // If the breaker is open, the lane tries now instead of at its next probe.

@@ -9,7 +9,7 @@ use duly::{Clock, Duly, ManualClock, Message, Monotonic, Now, Sleep, Store, Stor
 use duly_server::{
     auth::{Role, Token, Tokens},
     config::{AlertRules, Config},
-    http::{App, Front, Listening, Parts, listen},
+    http::{App, AppParts, Front, Listening, listen},
     telemetry::Telemetry,
 };
 use duly_stores::{EmbeddedStore, MemoryStore, embedded};
@@ -57,7 +57,7 @@ impl Broken {
         let config = Config { listen: listen_at, tokens, ..Config::default() };
         let telemetry = Telemetry::start(duly.clone(), AlertRules::default());
         let (stopping, stopped) = watch::channel(false);
-        let parts = Parts { duly: duly.clone(), sinks: Default::default(), telemetry, stopping: stopped };
+        let parts = AppParts { duly: duly.clone(), sinks: Default::default(), telemetry, stopping: stopped };
         let listening = listen(listener, None, Front::new(App::new(&config, parts)), &config.http).unwrap();
         Self { duly, store, clock, listening, _stopping: stopping }
     }

@@ -37,11 +37,11 @@ enum Group {
     /// Nothing is known against their destinations.
     Trusted,
     /// All are to one destination that is suspected.
-    Aside,
+    OwnConnection,
 }
 
 /// What came of one connection.
-struct Round {
+struct ConnectionOutcome {
     /// Not sent.
     left: Vec<usize>,
     /// Why.
@@ -62,7 +62,7 @@ impl<P: Protocol> Pool<P> {
         self.send_all(Call { batch, outcomes, begin_until, end }, indices).await;
     }
 
-    /// Suspects each on a connection of its own, all others on one.
+    /// Sends messages to each suspected destination on a connection of its own, and all others on shared ones.
     fn send_all<'a>(self: &'a Arc<Self>, call: Call<'a>, indices: Vec<usize>) -> BoxFuture<'a, ()> {
         let now = self.now();
         let mut trusted = Vec::new();
@@ -76,7 +76,8 @@ impl<P: Protocol> Pool<P> {
             }
         }
         let trusted = trusted.chunks(IN_FLIGHT_MAX).map(|part| (part.to_vec(), Group::Trusted));
-        let groups: Vec<_> = trusted.chain(aside.into_values().map(|all| (all, Group::Aside))).collect();
+        let groups: Vec<_> =
+            trusted.chain(aside.into_values().map(|all| (all, Group::OwnConnection))).collect();
         async move {
             join_all(groups.into_iter().map(|(indices, group)| self.send(call, indices, group))).await;
         }
@@ -103,10 +104,10 @@ impl<P: Protocol> Pool<P> {
         Call { begin_until, ..call }
     }
 
-    async fn round(self: &Arc<Self>, call: Call<'_>, indices: Vec<usize>, group: Group) -> Round {
+    async fn round(self: &Arc<Self>, call: Call<'_>, indices: Vec<usize>, group: Group) -> ConnectionOutcome {
         let turns = match group {
             Group::Trusted => &self.in_use,
-            Group::Aside => &self.aside,
+            Group::OwnConnection => &self.aside,
         };
         let begin = async {
             let turn = turns.acquire().await;
@@ -114,19 +115,19 @@ impl<P: Protocol> Pool<P> {
         };
         let (permit, mut connection) = match self.within(call.begin_until, begin).await {
             Some((permit, Ok(connection))) => (permit.ok(), connection),
-            Some((_, Err(error))) => return Round { left: indices, error, can_retry: false },
+            Some((_, Err(error))) => return ConnectionOutcome { left: indices, error, can_retry: false },
             None => {
                 let error = SinkError::unreachable("no connection in time");
                 // Other destinations hold all connections: the broker itself may be well.
                 let is_full = turns.available_permits() == 0;
                 let error = if is_full { error.at_destination() } else { error };
-                return Round { left: indices, error, can_retry: false };
+                return ConnectionOutcome { left: indices, error, can_retry: false };
             }
         };
         let is_careful = match group {
             Group::Trusted => self.is_careful.load(Ordering::Relaxed),
             // All of them go to one destination.
-            Group::Aside => indices.first().is_some_and(|first| {
+            Group::OwnConnection => indices.first().is_some_and(|first| {
                 self.careful.contains(call.batch[*first].message.topic.as_str(), self.now())
             }),
         };
@@ -194,7 +195,7 @@ impl<P: Protocol> Pool<P> {
         connection: Connection<P::Session>,
         mut in_flight: InFlight<'_>,
         (group, is_careful): (Group, bool),
-    ) -> Round {
+    ) -> ConnectionOutcome {
         let now = self.now();
         in_flight.take_refusing().into_iter().for_each(|destination| self.suspects.add(destination, now));
         let (why, can_retry, is_late) = match done {
@@ -212,7 +213,9 @@ impl<P: Protocol> Pool<P> {
                 match (in_flight.under_way(), in_flight.oldest()) {
                     (1, Some(destination)) => self.suspects.add(destination, now),
                     (0, _) | (_, None) => {}
-                    (_, Some(destination)) if group == Group::Aside => self.careful.add(destination, now),
+                    (_, Some(destination)) if group == Group::OwnConnection => {
+                        self.careful.add(destination, now)
+                    }
                     _ => self.is_careful.store(true, Ordering::Relaxed),
                 }
                 in_flight.cut(&Cut::Closed(&why));
@@ -229,7 +232,7 @@ impl<P: Protocol> Pool<P> {
         };
         let error = SinkError::unreachable(format!("not sent: {why}"));
         let error = if is_late { error.at_destination() } else { error };
-        Round { left: in_flight.take_unsent(None), error, can_retry }
+        ConnectionOutcome { left: in_flight.take_unsent(None), error, can_retry }
     }
 }
 

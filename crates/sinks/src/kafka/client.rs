@@ -22,7 +22,7 @@ use rdkafka::{
 use tokio::sync::mpsc;
 
 use super::{
-    context::{Context, Errors, Report, Ticket},
+    context::{Context, Errors, RecordReport, Ticket},
     failure::{
         Persistence, classify, classify_fatal, is_doubtful, is_final, is_of_topic, no_connection, not_taken,
         words,
@@ -36,7 +36,7 @@ const DOUBTED_MAX: usize = 1000;
 /// So often the brokers are asked before they count as away: the first that is asked may hang.
 const ASKED_TIMES: u32 = 2;
 
-/// How a producer is made, and the one in use.
+/// The settings of producers, and the producer in use.
 pub(super) struct Client {
     config: ClientConfig,
     current: Mutex<Option<Connection>>,
@@ -49,8 +49,8 @@ pub(super) struct Connection {
     context: Context,
     /// One at a time asks the brokers; a call that was given up may still be asking.
     asking: Arc<tokio::sync::Mutex<()>>,
-    /// Whether the last that was heard from the brokers was good.
-    is_well: Arc<AtomicBool>,
+    /// Whether the last reply of the brokers was good.
+    is_answering: Arc<AtomicBool>,
     /// Topics of which the last that was heard was not.
     doubted: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -63,7 +63,7 @@ impl Client {
     /// A producer by which records may be sent: the brokers were well a moment ago, or are now. They are asked for `topic`.
     pub(super) async fn connection(&self, topic: &str, within: Duration) -> Result<Connection, SinkError> {
         let connection = self.current()?;
-        if !connection.is_well.load(Ordering::SeqCst) {
+        if !connection.is_answering.load(Ordering::SeqCst) {
             self.ask(&connection, Some(topic), within).await?;
         }
         Ok(connection)
@@ -116,19 +116,19 @@ impl Client {
         let answer = tokio::select! {
             biased;
             answer = &mut reply => answer.unwrap_or(Err(KafkaError::Canceled)),
-            _ = errors.wait_for(|errors| errors.verdict.is_some()) => Err(KafkaError::Canceled),
+            _ = errors.wait_for(|errors| errors.final_error.is_some()) => Err(KafkaError::Canceled),
         };
         let state = connection.context.errors().borrow().clone();
         match (answer, state) {
             (Ok(metadata), _) => {
-                connection.is_well.store(true, Ordering::SeqCst);
+                connection.is_answering.store(true, Ordering::SeqCst);
                 connection.context.answered();
                 Ok(metadata)
             }
-            (Err(_), Errors { verdict: Some(verdict), .. }) => {
+            (Err(_), Errors { final_error: Some(final_error), .. }) => {
                 // It would go on trying, and locking the user out perhaps.
                 self.give_up(connection);
-                Err(SinkError::new(SinkErrorKind::Misconfigured, verdict))
+                Err(SinkError::new(SinkErrorKind::Misconfigured, final_error))
             }
             (Err(error), _) if error.rdkafka_error_code().is_some_and(|code| is_final(code, "")) => {
                 self.give_up(connection);
@@ -154,7 +154,7 @@ impl Client {
             producer: Arc::new(DropAside::new(producer)),
             context,
             asking: Arc::default(),
-            is_well: Arc::default(),
+            is_answering: Arc::default(),
             doubted: Arc::default(),
         };
         *current = Some(connection.clone());
@@ -164,7 +164,7 @@ impl Client {
     /// The next call makes another, unless one has taken its place.
     fn give_up(&self, connection: &Connection) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|other| Arc::ptr_eq(&other.is_well, &connection.is_well)) {
+        if current.as_ref().is_some_and(|other| Arc::ptr_eq(&other.is_answering, &connection.is_answering)) {
             *current = None;
         }
     }
@@ -176,7 +176,7 @@ impl Connection {
         &self,
         index: usize,
         delivery: &Delivery,
-        reports: &mpsc::UnboundedSender<Report>,
+        reports: &mpsc::UnboundedSender<RecordReport>,
     ) -> Result<(), SinkError> {
         let ticket = Ticket { index, reports: reports.clone(), moment: self.context.moment() };
         self.producer.send(record(delivery, ticket)).map_err(|(error, _)| {
@@ -197,7 +197,7 @@ impl Connection {
     /// Remembers whom to ask before anything is sent again.
     pub(super) fn note(&self, topic: &str, error: &SinkError) {
         if is_doubtful(error) {
-            self.is_well.store(false, Ordering::SeqCst);
+            self.is_answering.store(false, Ordering::SeqCst);
         }
         if is_of_topic(error) {
             let mut doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,12 +255,12 @@ mod tests {
                 let _ = self.0.send(thread::current().id());
             }
         }
-        let (client_config, dropped) = mpsc::channel();
-        let first = Arc::new(DropAside::new(DropProbe(client_config)));
+        let (dropped_tx, dropped_rx) = mpsc::channel();
+        let first = Arc::new(DropAside::new(DropProbe(dropped_tx)));
         let last = first.clone();
         drop(first);
-        assert!(dropped.try_recv().is_err(), "a clone is left");
+        assert!(dropped_rx.try_recv().is_err(), "a clone is left");
         drop(last);
-        assert_ne!(dropped.recv().unwrap(), thread::current().id());
+        assert_ne!(dropped_rx.recv().unwrap(), thread::current().id());
     }
 }

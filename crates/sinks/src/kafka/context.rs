@@ -26,13 +26,13 @@ const RETURNED_MAX: usize = 10_000;
 pub(super) struct Ticket {
     /// The message's place in its call.
     pub(super) index: usize,
-    pub(super) reports: mpsc::UnboundedSender<Report>,
+    pub(super) reports: mpsc::UnboundedSender<RecordReport>,
     /// When it was handed over, by [`Context::moment`].
     pub(super) moment: u64,
 }
 
 /// What became of a record.
-pub(super) struct Report {
+pub(super) struct RecordReport {
     pub(super) index: usize,
     /// Partition and offset, or why not.
     pub(super) result: Result<String, (KafkaError, Persistence)>,
@@ -53,8 +53,8 @@ struct ConnectionState {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Errors {
     pub(super) last: Option<String>,
-    /// What no waiting changes. A producer that was told so is given up, unless a broker has answered since.
-    pub(super) verdict: Option<String>,
+    /// An error that no waiting changes. The producer is replaced, unless a broker has answered since.
+    pub(super) final_error: Option<String>,
 }
 
 impl Context {
@@ -81,8 +81,8 @@ impl Context {
     pub(super) fn answered(&self) {
         self.0.all_down.store(false, Ordering::SeqCst);
         // For every record: a look costs less than a change.
-        if self.0.errors.borrow().verdict.is_some() {
-            self.0.errors.send_modify(|errors| errors.verdict = None);
+        if self.0.errors.borrow().final_error.is_some() {
+            self.0.errors.send_modify(|errors| errors.final_error = None);
         }
     }
 
@@ -100,7 +100,7 @@ impl ClientContext for Context {
         }
         self.0.errors.send_modify(|errors| {
             if code.is_some_and(|code| is_final(code, reason)) {
-                errors.verdict = Some(reason.to_owned());
+                errors.final_error = Some(reason.to_owned());
             }
             // That all are down is known from what was heard of each.
             if !is_all_down || errors.last.is_none() {
@@ -133,7 +133,7 @@ impl ProducerContext for Context {
             }
         };
         // A call that was given up hears nothing.
-        let _ = ticket.reports.send(Report { index: ticket.index, result });
+        let _ = ticket.reports.send(RecordReport { index: ticket.index, result });
     }
 }
 
@@ -205,9 +205,9 @@ mod tests {
         let context = Context::new(true);
         let error = KafkaError::Global(RDKafkaErrorCode::Authentication);
         context.error(error, "SASL authentication error: Authentication failed");
-        assert!(context.errors().borrow().verdict.is_some());
+        assert!(context.errors().borrow().final_error.is_some());
         context.answered();
-        assert_eq!(context.errors().borrow().verdict, None);
+        assert_eq!(context.errors().borrow().final_error, None);
         assert!(context.errors().borrow().last.is_some(), "words for the next failure");
     }
 

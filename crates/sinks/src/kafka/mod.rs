@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use client::{Client, Connection};
 pub use config::{KafkaConfig, Mechanism};
-use context::Report;
+use context::RecordReport;
 use failure::{is_of_batch, no_answer, no_connection};
 use partition::Partitions;
 use settings::{Settings, alone_time};
@@ -42,7 +42,7 @@ pub struct KafkaSink {
 struct Call<'a> {
     outcomes: &'a Outcomes<'a>,
     /// Brokers and topics may be asked until then.
-    half: Monotonic,
+    connect_until: Monotonic,
     /// A record may be sent again alone until then: nothing is sent after its call has ended.
     alone_until: Monotonic,
     end: Monotonic,
@@ -81,7 +81,7 @@ impl KafkaSink {
         while !pending.is_empty() {
             let (index, error) = tokio::select! {
                 biased;
-                Some(Report { index, result }) = reports.recv() => {
+                Some(RecordReport { index, result }) = reports.recv() => {
                     let Some(delivery) = pending.get(&index).copied() else { continue };
                     match result {
                         Ok(receipt) => {
@@ -120,7 +120,7 @@ impl KafkaSink {
     async fn send_alone(
         &self,
         (index, delivery): Indexed<'_>,
-        reports: &mpsc::UnboundedSender<Report>,
+        reports: &mpsc::UnboundedSender<RecordReport>,
         call: &Call<'_>,
     ) -> Result<(), SinkError> {
         let connecting = self.alone.connection(delivery.message.topic.as_str(), alone_time(self.timeout));
@@ -141,7 +141,7 @@ impl KafkaSink {
         let mut known = Vec::new();
         for (topic, messages) in by_topic {
             let reply = self.client.ask_topic(connection, topic, self.timeout / 2);
-            match self.within(call.half, reply).await {
+            match self.within(call.connect_until, reply).await {
                 Some(Ok(count)) => {
                     self.partitions.learn(topic, count);
                     known.extend(messages);
@@ -177,19 +177,19 @@ impl Sink for KafkaSink {
         let Some((_, first)) = messages.first() else { return };
         let now = self.clock.now().mono();
         let after = |span| now.saturating_add(span);
-        let half = after(self.timeout / 2);
+        let connect_until = after(self.timeout / 2);
         let alone_until = after(self.timeout - alone_time(self.timeout));
-        let call = Call { outcomes, half, alone_until, end: after(self.timeout) };
+        let call = Call { outcomes, connect_until, alone_until, end: after(self.timeout) };
         let connected = self.client.connection(first.message.topic.as_str(), self.timeout / 2);
-        let connection = match self.within(half, connected).await {
+        let connection = match self.within(connect_until, connected).await {
             Some(Ok(connection)) => connection,
             Some(Err(error)) => return report_all(messages, &error, &call),
             None => return report_all(messages, &no_connection("no connection in time"), &call),
         };
-        let (doubted, well) = messages
+        let (doubted, ready) = messages
             .into_iter()
             .partition(|(_, delivery)| connection.is_doubted(delivery.message.topic.as_str()));
-        tokio::join!(self.send(&connection, well, &call), self.send_doubted(&connection, doubted, &call));
+        tokio::join!(self.send(&connection, ready, &call), self.send_doubted(&connection, doubted, &call));
     }
 
     fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {

@@ -20,8 +20,8 @@ const WAITING_MESSAGES: &str = "20000";
 const WAITING_KIB: &str = "131072";
 /// What is larger is a fault here; what is smaller, the broker decides about.
 const MESSAGE_BYTES: &str = "67108864";
-/// For so long "there is no such topic" may mean that the news of a new one has not got round.
-const NEWS_WITHIN: Duration = Duration::from_secs(2);
+/// How long an unknown topic may only be new: metadata spreads within this time.
+const METADATA_SPREAD_MAX: Duration = Duration::from_secs(2);
 /// The library sends a batch again so many times, after 100, 200 and 400 ms: enough for a leader that moves. Then it passes
 /// on what the broker said, such as that there are too few replicas; without an end it would only say that time ran out.
 const RETRIES: &str = "3";
@@ -129,7 +129,7 @@ fn client_config(config: &KafkaConfig, mechanism: Mechanism) -> ClientConfig {
     client.set("debug", DEBUG).set_log_level(RDKafkaLogLevel::Debug);
     // Half of a call is for connecting. Nothing is sent after its call has ended.
     client.set("message.timeout.ms", millis(timeout / 2)).set("request.timeout.ms", millis(timeout / 2));
-    client.set("topic.metadata.propagation.max.ms", millis(NEWS_WITHIN.min(timeout / 4)));
+    client.set("topic.metadata.propagation.max.ms", millis(METADATA_SPREAD_MAX.min(timeout / 4)));
     // A call is a batch: there is nothing to wait for.
     client.set("linger.ms", "0");
     client

@@ -26,7 +26,7 @@ const LIST: &str = "$JS.API.STREAM.LIST";
 const STREAMS_MAX: usize = 256;
 /// Streams behind key-value buckets and object stores, to which nobody publishes messages.
 const BUCKETS: [&str; 2] = ["KV_", "OBJ_"];
-/// A shorter memory for duplicates than the usual of JetStream is worth a word whatever the retries are.
+/// A duplicate window below the default of JetStream is a finding, whatever the retries are.
 const WINDOW_MIN: Duration = Duration::from_secs(120);
 
 /// With fewer replicas a stream is away when one of its servers is.

@@ -19,7 +19,7 @@ use super::{
     message::OutgoingMessage,
     publisher::{Job, PublishEvent},
     trial::try_alone,
-    trust::Passage,
+    trust::PublishMode,
 };
 
 /// Messages of one call that go alone at the same time, each on a channel of its own.
@@ -172,10 +172,10 @@ impl<'a> Call<'a> {
                 self.held.push(job);
                 continue;
             }
-            match self.connection.trust().passage(&job.message) {
-                Passage::Shared => shared.push(job),
-                Passage::First => firsts.entry(job.message.exchange.to_string()).or_default().push(job),
-                Passage::Alone => self.alone.push_back(vec![job]),
+            match self.connection.trust().mode(&job.message) {
+                PublishMode::Shared => shared.push(job),
+                PublishMode::First => firsts.entry(job.message.exchange.to_string()).or_default().push(job),
+                PublishMode::Alone => self.alone.push_back(vec![job]),
             }
         }
         // A few that the broker may be known to refuse do not hold up an exchange that is only new.

@@ -22,8 +22,7 @@ enum Tried {
     Lost,
 }
 
-/// Publishes the first of these on a channel of its own, and asks the broker whether it let it pass: it need not be confirmed for
-/// that.
+/// Publishes the first of these alone on a channel of its own, and checks that the channel stays open. Does not wait for its confirm.
 ///
 /// A queue whose process hangs keeps the broker from answering on that channel. Then one of the others is tried.
 pub(super) async fn try_alone(connection: BrokerConnection, mut jobs: Vec<Job>) -> Step {

@@ -15,7 +15,7 @@ use super::{
 const EXCHANGES_MAX: usize = 4_096;
 /// Routing keys that may not be written to, at most; then all are forgotten.
 const KEYS_MAX: usize = 1_024;
-/// Beginnings of such keys that were too long for the broker's words, at most; then all are forgotten.
+/// Prefixes of such keys that are remembered, at most: the error of the broker cuts long keys off. Then all are forgotten.
 const LONG_KEYS_MAX: usize = 64;
 /// A body of no more bytes is taken by any broker.
 const SIZE_SURE: usize = 64 << 10;
@@ -29,7 +29,7 @@ struct TrustState {
     exchanges: HashSet<String>,
     /// Exchange and routing key, where the user may write to others of the exchange.
     forbidden: HashSet<(String, String)>,
-    /// The same, as the broker began to name them.
+    /// The same, cut off as in the error of the broker.
     long: Vec<String>,
     /// The largest body that was taken.
     size: usize,
@@ -43,7 +43,7 @@ impl Default for TrustState {
 
 /// How a message may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passage {
+pub(super) enum PublishMode {
     /// Beside others.
     Shared,
     /// Its exchange is not known yet: one message of it goes alone, and tells for the others.
@@ -53,16 +53,16 @@ pub(super) enum Passage {
 }
 
 impl Trust {
-    pub(super) fn passage(&self, message: &OutgoingMessage) -> Passage {
+    pub(super) fn mode(&self, message: &OutgoingMessage) -> PublishMode {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_forbidden = !state.forbidden.is_empty()
             && state.forbidden.contains(&(message.exchange.to_string(), message.key.to_string()));
         if is_forbidden || state.is_long(message) || message.size() > state.size {
-            Passage::Alone
+            PublishMode::Alone
         } else if state.exchanges.contains(message.exchange.as_str()) {
-            Passage::Shared
+            PublishMode::Shared
         } else {
-            Passage::First
+            PublishMode::First
         }
     }
 

@@ -17,8 +17,8 @@ pub(super) struct BusyPaths {
 }
 
 impl BusyPaths {
-    /// `path` asks for time. Says whether the whole server does.
-    pub(super) fn is_whole(&self, path: &str) -> bool {
+    /// Records that `path` asks for time. Returns whether the whole server does.
+    pub(super) fn record(&self, path: &str) -> bool {
         let path = self.hasher.hash_one(path);
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         if !paths.contains(&path) && paths.len() < PATHS_MAX {
@@ -41,12 +41,12 @@ mod tests {
     fn three_different_paths_in_a_row_are_the_whole_server() {
         let busy = BusyPaths::default();
         for path in ["a", "a", "a", "b", "a"] {
-            assert!(!busy.is_whole(path), "{path}");
+            assert!(!busy.record(path), "{path}");
         }
         busy.answered();
-        assert!(!busy.is_whole("b") && !busy.is_whole("c"));
-        assert!(busy.is_whole("d") && busy.is_whole("d"));
+        assert!(!busy.record("b") && !busy.record("c"));
+        assert!(busy.record("d") && busy.record("d"));
         busy.answered();
-        assert!(!busy.is_whole("d"));
+        assert!(!busy.record("d"));
     }
 }

@@ -157,7 +157,7 @@ impl WebhookSink {
         let is_whole = match (endpoint.source, failure) {
             (UrlSource::Message, _) => false,
             (UrlSource::Config, Some(answer::Failure::Busy)) => {
-                self.busy_paths.is_whole(&endpoint::destination(topic))
+                self.busy_paths.record(&endpoint::destination(topic))
             }
             (UrlSource::Config, _) => {
                 self.busy_paths.answered();

@@ -169,7 +169,7 @@ impl RedisStore {
     }
 }
 
-/// What a claim gave, unless it is no message: then it stays claimed, and is told.
+/// Decodes a claimed message. One that cannot be decoded stays claimed and is reported.
 fn read_leased(
     candidate: &ClaimOrder,
     shard: u16,

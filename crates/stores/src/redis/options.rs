@@ -21,7 +21,7 @@ pub struct Options {
     pub allow_volatile: bool,
     /// How many replicas must have a message before it is accepted: Redis's `WAIT`. Not with a Cluster.
     pub wait_replicas: u16,
-    /// Who this process is, different at every start: claims of [`Holder::Process`](duly_core::store::Holder) end with it.
+    /// The number of this process, different at every start: claims of [`Holder::Process`](duly_core::store::Holder) end with it.
     pub instance: u64,
     /// The name of this node, the same at every start and no other node's. Whoever comes with the name of a node that is
     /// there takes its place.

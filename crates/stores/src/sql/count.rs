@@ -16,11 +16,11 @@ use super::{
     fault::Fault,
 };
 
-/// Counters written by one statement. There is a statement for every number up to this.
+/// At most this many counters are written with one statement. There is a statement for every number of them up to this.
 const TOGETHER_MAX: usize = 20;
-/// Over so many rows a counter is spread.
+/// Each counter is spread over this many rows.
 const SLOTS: u64 = 64;
-/// So far from each other are the slots of two tries: no other call of this process is likely to be there.
+/// Distance between the slots of two tries: no other call of this process is likely to use the second one.
 const APART: u64 = 23;
 
 /// The totals since the store was made. The numbers are in the database: never change or reuse one.

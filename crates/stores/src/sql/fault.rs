@@ -6,7 +6,7 @@ use duly_core::store::{StoreError, StoreErrorKind};
 
 /// Retries of a piece of work before its error is returned, if there is time.
 const TRIES_MAX: u32 = 40;
-/// The shortest and the longest wait between two tries.
+/// The first wait between two tries of a transaction, and the longest. Not the retry policy, which is about messages.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 const WAIT_MAX: Duration = Duration::from_millis(200);
 

@@ -149,7 +149,7 @@ impl SqlStore {
 }
 
 impl Bad {
-    /// A message that is none for another reason than that it cannot be read.
+    /// A row that is readable and no valid message.
     fn of(row: &Row, why: duly_core::Invalid) -> Self {
         let message = &row.record.message;
         Self {

@@ -18,7 +18,7 @@ use super::{
 
 /// Due messages of a lane are counted up to this in every shard. A higher number helps nobody.
 const READY_MAX: i64 = 10_000;
-/// Up to so many queues are looked for by their numbers; of more, all that hold something are gone through.
+/// At most this many queues are read by number; of more, all queues with messages are read.
 pub(crate) const ASKED_MAX: usize = 2_000;
 /// How many of them with one statement.
 const WALKED_MAX: usize = 5_000;

@@ -14,7 +14,7 @@ use super::{
     text::{kind_of, read_history, read_properties, read_retry, reason_of},
 };
 
-/// The word for a state that has none. No row has it: a test goes through all of them.
+/// Placeholder for a state without a word. No row has it: a test goes through all states.
 const UNWRITTEN: &str = "UNWRITTEN";
 
 /// The columns that are read, in the order of [`Row::read`].

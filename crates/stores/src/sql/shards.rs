@@ -13,7 +13,7 @@ use super::{
 };
 use crate::shared::lane::lane_of;
 
-/// The queues of so many lanes are looked at, of each in every shard: those to sinks first, then the fullest.
+/// At most this many lanes are read, each with its queues in every shard: lanes of sinks first, then the fullest.
 const LANES_MAX: usize = 100;
 
 impl SqlStore {

@@ -28,10 +28,10 @@ pub trait Target: Send + Sync {
         StoredMessage::new(id, "target".parse().unwrap(), "topic".parse().unwrap(), Timestamp::from_millis(1))
     }
 
-    /// A message that the target refuses for what it is.
+    /// A message that the target refuses for what it is, or that the sink's `check` refuses.
     fn bad(&self, id: MessageId) -> StoredMessage;
 
-    /// The same, if it is the target that says so and not the sink, which sends it. `None`: it cannot be provoked beside others.
+    /// A message that the sink sends and the target refuses. `None`: it cannot be provoked beside others.
     fn refused_there(&self, _id: MessageId) -> Option<StoredMessage> {
         None
     }

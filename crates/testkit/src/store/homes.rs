@@ -1,4 +1,5 @@
-//! Where the stores under test live, and how each is restarted.
+//! Where the stores under test live, and how each is restarted: a [`Lab`] is the factory of one kind of store, a [`Home`] the fixture of one
+//! store (its data and its server), [`Keep`] what it retains, and a [`Bench`] a store with the clock of a case.
 
 use std::{
     future::Future,
@@ -36,18 +37,18 @@ pub trait Home: Send + Sync {
 pub type Wrap = Arc<dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
 
 /// A home being made.
-pub type Making = Pin<Box<dyn Future<Output = Box<dyn Home>> + Send>>;
+pub type HomeFuture = Pin<Box<dyn Future<Output = Box<dyn Home>> + Send>>;
 
 /// Makes fresh stores of one kind for the cases of the suite.
 pub struct Lab {
-    make: Box<dyn Fn(Keep, Now) -> Making + Send + Sync>,
+    make: Box<dyn Fn(Keep, Now) -> HomeFuture + Send + Sync>,
     wrap: Wrap,
     installed: fn() -> bool,
 }
 
 impl Lab {
     /// A lab whose stores `make` makes: each call a fresh and empty one.
-    pub fn new(make: impl Fn(Keep, Now) -> Making + Send + Sync + 'static) -> Self {
+    pub fn new(make: impl Fn(Keep, Now) -> HomeFuture + Send + Sync + 'static) -> Self {
         Self { make: Box::new(make), wrap: Arc::new(|store| store), installed: || true }
     }
 
@@ -162,7 +163,7 @@ struct ServerHome<S> {
 }
 
 /// A home of its own on a server.
-fn on_server(at: impl ServerStore, now: Now) -> Making {
+fn on_server(at: impl ServerStore, now: Now) -> HomeFuture {
     Box::pin(async move {
         let store = at.open(fresh_number(), now).await;
         Box::new(ServerHome { at, store }) as Box<dyn Home>

@@ -161,7 +161,7 @@ pub async fn a_deferral_replaces_the_one_before_once_the_history_is_full(lab: &L
         let settlement = Settlement::Retry { at: t.now().wall(), attempt };
         assert_eq!(t.settle(&leased.receipt, settlement).await, Settled::Done);
     };
-    let words = format!("{}its destination is away", Attempt::DEFERRED);
+    let words = format!("{}its destination is away", Attempt::DEFERRED_DETAIL_PREFIX);
     for _ in 0..full - 1 {
         retry(&mut t, Outcome::Failed, "no").await;
     }

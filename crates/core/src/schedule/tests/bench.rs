@@ -215,10 +215,10 @@ impl Bench {
         found
     }
 
-    pub(super) fn delivered(&mut self, delivery: DeliveryKey, ends: Vec<AttemptResult>) {
-        self.apply(Event::Delivered {
+    pub(super) fn delivered(&mut self, delivery: DeliveryKey, results: Vec<AttemptResult>) {
+        self.apply(Event::CallResults {
             delivery,
-            ends: ends.into_iter().enumerate().collect(),
+            results: results.into_iter().enumerate().collect(),
             is_over: true,
         });
     }

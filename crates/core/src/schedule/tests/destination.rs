@@ -35,16 +35,17 @@ impl Bench {
         self.give(A, terms, None)
     }
 
-    pub(super) fn ends_now(&mut self, end: impl Fn(Job) -> Option<AttemptResult>) {
+    pub(super) fn ends_now(&mut self, result_of: impl Fn(Job) -> Option<AttemptResult>) {
         for (delivery, jobs) in self.deliveries() {
-            let ends = jobs.iter().enumerate().filter_map(|(index, job)| Some((index, end(*job)?))).collect();
-            self.apply(Event::Delivered { delivery, ends, is_over: false });
+            let results =
+                jobs.iter().enumerate().filter_map(|(index, job)| Some((index, result_of(*job)?))).collect();
+            self.apply(Event::CallResults { delivery, results, is_over: false });
         }
     }
 }
 
 pub(super) fn deferred(settles: &[(Job, Settlement)]) -> usize {
-    let is_deferred = |settlement: &Settlement| matches!(settlement, Settlement::Retry { attempt, .. } if !attempt.outcome.counts() && attempt.detail.contains("not sent"));
+    let is_deferred = |settlement: &Settlement| matches!(settlement, Settlement::Retry { attempt, .. } if attempt.is_deferral());
     settles.iter().filter(|(_, settlement)| is_deferred(settlement)).count()
 }
 
@@ -53,9 +54,13 @@ fn a_message_is_settled_when_its_own_outcome_is_known() {
     let mut bench = Bench::with(lane());
     let jobs = bench.feed_to(&[GOOD, BAD, GOOD]);
     let (delivery, _) = bench.deliveries().remove(0);
-    bench.apply(Event::Delivered { delivery, ends: vec![(2, done())], is_over: false });
+    bench.apply(Event::CallResults { delivery, results: vec![(2, done())], is_over: false });
     assert_eq!(bench.settles(), [(jobs[2], Settlement::Delivered { receipt: None })]);
-    bench.apply(Event::Delivered { delivery, ends: vec![(2, unreachable()), (0, done())], is_over: true });
+    bench.apply(Event::CallResults {
+        delivery,
+        results: vec![(2, unreachable()), (0, done())],
+        is_over: true,
+    });
     let settles = bench.settles();
     assert_eq!(
         settles[0],
@@ -234,7 +239,7 @@ fn a_lost_lease_frees_the_slot_of_its_destination() {
     let mut bench = Bench::with(LaneSettings { timeout: Duration::from_secs(60), lease: ms(400), ..lane() });
     bench.feed_to(&[GOOD, BAD]);
     let (delivery, _) = bench.deliveries().remove(0);
-    bench.apply(Event::Delivered { delivery, ends: vec![(0, done())], is_over: false });
+    bench.apply(Event::CallResults { delivery, results: vec![(0, done())], is_over: false });
     bench.settles();
     for _ in 0..30 {
         bench.feed_to(&[BAD]);

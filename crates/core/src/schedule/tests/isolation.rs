@@ -285,7 +285,7 @@ fn a_refusal_does_not_wait_for_what_is_silent_beside_it() {
     let jobs = bench.feed_to(&[BAD, GOOD]);
     let (delivery, _) = bench.deliveries().remove(0);
     let refused = || AttemptResult::failed(Outcome::Refused, "too large");
-    bench.apply(Event::Delivered { delivery, ends: vec![(1, refused())], is_over: false });
+    bench.apply(Event::CallResults { delivery, results: vec![(1, refused())], is_over: false });
     assert_eq!(bench.settles(), [], "the whole call may be refused in these words");
     bench.pass(ms(600));
     let settles = bench.settles();
@@ -302,7 +302,7 @@ fn a_call_that_is_refused_bit_by_bit_in_the_same_words_is_tried_one_by_one() {
     let (delivery, _) = bench.deliveries().remove(0);
     for index in 0..3 {
         let refused = AttemptResult::failed(Outcome::Refused, "the batch is bad");
-        bench.apply(Event::Delivered { delivery, ends: vec![(index, refused)], is_over: index == 2 });
+        bench.apply(Event::CallResults { delivery, results: vec![(index, refused)], is_over: index == 2 });
         bench.pass(ms(100));
     }
     assert_eq!(bench.settles(), [], "nobody dies for another");

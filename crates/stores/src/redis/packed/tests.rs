@@ -54,7 +54,7 @@ fn scripts_and_this_file_call_a_lost_claim_the_same() {
 #[test]
 fn scripts_and_this_file_call_a_deferral_the_same() {
     let prelude = include_str!("../scripts/prelude.lua");
-    assert!(prelude.contains(&format!("local DEFERRED = '{}'\n", Attempt::DEFERRED)));
+    assert!(prelude.contains(&format!("local DEFERRED = '{}'\n", Attempt::DEFERRED_DETAIL_PREFIX)));
     assert!(prelude.contains(&format!("local KEPT_MAX = {}\n", Attempt::KEPT_MAX)));
     let uncounted = Outcome::ALL.into_iter().filter(|outcome| !outcome.counts());
     let uncounted: Vec<_> = uncounted.map(|outcome| format!("[{}] = true", outcome as u8)).collect();

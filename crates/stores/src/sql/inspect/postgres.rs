@@ -126,8 +126,8 @@ async fn tables(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Erro
     sqlx::query_scalar(select).bind(TABLES.as_slice()).fetch_all(connection).await
 }
 
-/// The zone of sessions that set none. This session's own is set by its client, so it is looked for where it comes from: the
-/// role, the database, the files; who may not read those is told by the zone of the log, which is made the same.
+/// The time zone of sessions that set none. This session's zone is set by its client, so the settings of the role, of the database and in
+/// the files are read. A user who may not read the files gets `log_timezone`, which `initdb` sets to the same zone.
 async fn zone(connection: &mut PgConnection) -> Result<String, sqlx::Error> {
     let set = "SELECT split_part(setting, '=', 2) FROM pg_db_role_setting, unnest(setconfig) AS setting \
         WHERE lower(split_part(setting, '=', 1)) = 'timezone' \
