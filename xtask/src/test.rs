@@ -75,6 +75,10 @@ fn built(steps: &Steps) -> Result<Vec<Program>, Failure> {
         "lints with fewer features",
         cargo(&fewer).args(["--features", WITHOUT_C, "--", "-D", "warnings"]),
     )?;
+    // The library as most people depend on it: with the features of the others, nobody would see what it lacks. Some thirty small
+    // dependencies of its own, and no code is generated.
+    let library = ["clippy", "--package", "duly", "--no-default-features", "--features", "embedded"];
+    steps.run("lints of the library with a folder", cargo(&library).args(["--", "-D", "warnings"]))?;
     programs::build(steps, &mut workspace(&["test"]))
 }
 

@@ -6,6 +6,8 @@ use duly::{Clock, InStoreDelivery, SinkName};
 use duly_core::store::StoreError;
 #[cfg(feature = "redis_streams")]
 use duly_sinks::SinkConfig;
+#[cfg(feature = "redis_streams")]
+use duly_stores::InStoreTarget;
 use duly_stores::{NodeOptions, OpenStore, Retention};
 
 use crate::{config::Config, serve::StartError};
@@ -60,7 +62,8 @@ pub(crate) fn in_store_delivery(
         max_age: streams.max_age.map(|span| span.0),
         topics: setup.options.topics.clone(),
     };
-    opened.in_store_delivery(name.clone(), streams.url.as_ref()?.reveal(), limits)
+    let target = InStoreTarget::RedisStreams { url: streams.url.clone()?, limits };
+    opened.in_store_delivery.as_ref()?.delivery(name.clone(), &target)
 }
 
 /// Whether a store exists there. Changes nothing.

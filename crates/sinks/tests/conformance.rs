@@ -1,5 +1,6 @@
 //! Every sink, the same suite.
 
+mod configuration;
 mod targets;
 
 use testkit::servers;

@@ -29,7 +29,7 @@ pub mod sql;
 pub use config::{OpenFuture, StoreConfig};
 pub use memory::MemoryStore;
 pub use node_options::{NodeOptions, Retention};
-pub use open_store::OpenStore;
+pub use open_store::{InStoreTarget, InStoreTargets, OpenStore};
 
 #[cfg(feature = "embedded")]
 pub use embedded::{EmbeddedConfig, EmbeddedStore};

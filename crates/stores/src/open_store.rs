@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duly_core::{Clock, Store};
+use duly_core::{Clock, InStoreDelivery, SinkName, Store};
 
 /// A store, the clock of all who share it, and what it can deliver by itself.
 pub struct OpenStore {
@@ -10,32 +10,33 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     /// The time of the store's server; of a store in this process, the machine's.
     pub clock: Arc<dyn Clock>,
-    /// The same store, if it is in Redis, and the address of that.
-    #[cfg(feature = "redis")]
-    pub(crate) redis: Option<(Arc<crate::RedisStore>, duly_core::Secret)>,
+    /// The targets that the store delivers to by itself. `None` if there are none.
+    pub in_store_delivery: Option<Arc<dyn InStoreTargets>>,
 }
 
 impl OpenStore {
     /// A store that delivers nothing by itself.
     pub(crate) fn new(store: impl Store, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            store: Arc::new(store),
-            clock,
-            #[cfg(feature = "redis")]
-            redis: None,
-        }
+        Self { store: Arc::new(store), clock, in_store_delivery: None }
     }
+}
 
-    /// The in-store delivery of `sink` to Redis Streams at `streams`. `None` if the store is not in that Redis, or in a
-    /// Cluster.
+/// The targets that a store delivers to by itself, because its server is their server.
+pub trait InStoreTargets: Send + Sync + 'static {
+    /// Delivers messages of `sink` to `target` within the store. `None` if the store does not reach the target.
+    fn delivery(&self, sink: SinkName, target: &InStoreTarget) -> Option<Arc<dyn InStoreDelivery>>;
+}
+
+/// A target that may be on the server of a store. Another crate that switches on a feature adds a variant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InStoreTarget {
+    /// Redis Streams.
     #[cfg(feature = "redis")]
-    pub fn in_store_delivery(
-        &self,
-        sink: duly_core::SinkName,
-        streams: &str,
+    RedisStreams {
+        /// The address of their Redis.
+        url: duly_core::Secret,
+        /// Which streams there may be, and how long they may become.
         limits: crate::redis::StreamLimits,
-    ) -> Option<Arc<dyn duly_core::InStoreDelivery>> {
-        let (store, url) = self.redis.as_ref()?;
-        crate::redis::same_server(url.reveal(), streams).then(|| store.in_store_delivery(sink, limits))?
-    }
+    },
 }

@@ -13,6 +13,22 @@ testkit::store_suite!(mysql, testkit::mysql());
 testkit::store_suite!(postgres, testkit::postgres());
 testkit::store_suite!(redis_and_mysql, testkit::redis_and_mysql());
 
+/// Stores on a server, with several nodes.
+mod nodes {
+    testkit::cluster_suite!(redis, testkit::redis());
+    testkit::cluster_suite!(redis_cluster, testkit::redis_at(|| crate::cluster().url()));
+    testkit::cluster_suite!(mysql, testkit::mysql());
+    testkit::cluster_suite!(postgres, testkit::postgres());
+    testkit::cluster_suite!(redis_and_mysql, testkit::redis_and_mysql());
+
+    #[test]
+    fn every_case_catches_a_planted_bug() {
+        if testkit::redis().is_installed() {
+            testkit::store::cluster::every_case_catches_a_planted_bug(testkit::redis);
+        }
+    }
+}
+
 fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(Cluster::of_three)

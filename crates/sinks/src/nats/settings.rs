@@ -66,11 +66,10 @@ impl Settings {
         };
         let servers = servers.map_err(|detail| fault("url", detail)).ok();
         let is_plain = servers.as_ref().is_some_and(|servers| !servers.is_secure);
-        if config.ca.is_some() && is_plain {
-            fault("ca", "a certificate authority is of no use without TLS: write tls:// in url".into());
-        }
-        if config.client_cert.is_some() && is_plain {
-            fault("client_cert", "a certificate is of no use without TLS: write tls:// in url".into());
+        let files =
+            [("ca", &config.ca), ("client_cert", &config.client_cert), ("client_key", &config.client_key)];
+        for (path, _) in files.iter().filter(|(_, file)| file.is_some() && is_plain) {
+            fault(path, "it is of no use without TLS: write tls:// in url".into());
         }
         let own = tls::identity(config.client_cert.as_deref(), config.client_key.as_deref());
         let own = own.map_err(|(path, detail)| fault(path, detail)).ok().flatten();

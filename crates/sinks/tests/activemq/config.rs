@@ -1,4 +1,4 @@
-//! What the configuration may say.
+//! What the configuration of this sink may say. What all sinks have in common is in `tests/configuration`.
 
 use duly_sinks::SinkConfig;
 
@@ -32,25 +32,6 @@ fn amqp_is_refused_with_words_that_say_what_to_do() {
         assert_eq!(path, "url");
         assert!(detail.contains("no AMQP 1.0 yet") && detail.contains("stomp://"), "{detail}");
     }
-}
-
-#[test]
-fn an_authority_without_tls_is_told_to_be_of_no_use() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ca.pem");
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    std::fs::write(&file, made.cert.pem()).unwrap();
-    let ca = format!("ca = '{}'", file.display());
-    assert_eq!(paths(&format!("url = 'stomp://127.0.0.1'\n{ca}")), ["ca"]);
-    assert_eq!(paths(&format!("url = 'stomp+ssl://127.0.0.1'\n{ca}")), [""; 0]);
-}
-
-#[test]
-fn passwords_are_not_shown() {
-    let config: SinkConfig =
-        toml::from_str("kind = 'activemq'\nurl = 'stomp://me:secret@127.0.0.1'").unwrap();
-    assert!(!format!("{config:?}").contains("secret"));
-    assert_eq!(config.kind(), "activemq");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the configuration may say.
+//! What the configuration of this sink may say. What all sinks have in common is in `tests/configuration`.
 
 use duly_sinks::SinkConfig;
 
@@ -23,18 +23,6 @@ fn every_fault_is_told_at_once() {
     assert_eq!(faults("brokers = 'a:1'\ntls = true\nca = '/no/such.pem'").last().unwrap(), "ca");
 }
 
-#[cfg(feature = "kafka-tls")]
-#[test]
-fn a_client_certificate_comes_with_its_key_and_by_tls() {
-    let clients = testkit::tls::ClientCertificate::new();
-    let made = clients.settings();
-    let (cert, key) = made.split_once('\n').unwrap();
-    let with = |more: &str| faults(&format!("brokers = 'a:1'\n{more}"));
-    assert_eq!(with(&format!("tls = true\n{cert}")), ["client_key"]);
-    assert_eq!(with(&format!("tls = true\n{key}")), ["client_cert"]);
-    assert_eq!(with(&made), ["client_cert", "client_key"]);
-}
-
 #[cfg(not(feature = "kafka-tls"))]
 #[test]
 fn a_build_without_tls_says_so() {
@@ -45,12 +33,4 @@ fn a_build_without_tls_says_so() {
     let paths: Vec<_> = words.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(paths, ["mechanism", "tls", "client_cert", "client_key"]);
     assert!(words.iter().all(|(_, detail)| detail.contains("--features kafka-tls")), "{words:?}");
-}
-
-#[test]
-fn passwords_are_not_shown() {
-    let text = "kind = 'kafka'\nbrokers = 'a:1'\nuser = 'me'\npassword = 'secret'";
-    let config: SinkConfig = toml::from_str(text).unwrap();
-    assert!(!format!("{config:?}").contains("secret"));
-    assert_eq!(config.kind(), "kafka");
 }

@@ -1,4 +1,4 @@
-//! What the configuration may say.
+//! What the configuration of this sink may say. What all sinks have in common is in `tests/configuration`.
 
 use duly_sinks::SinkConfig;
 
@@ -22,24 +22,6 @@ fn every_fault_is_told_at_once() {
     assert_eq!(faults(lost), ["clean_start", "clean_start"], "no name, and copies taken for what is new");
     let error = toml::from_str::<SinkConfig>("kind = 'mqtt'\nversion = '4'").unwrap_err().to_string();
     assert!(error.contains("3.1.1"), "{error}");
-}
-
-#[test]
-fn an_authority_without_tls_is_told_to_be_of_no_use() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ca.pem");
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    std::fs::write(&file, made.cert.pem()).unwrap();
-    let ca = format!("ca = '{}'", file.display());
-    assert_eq!(faults(&format!("url = 'mqtt://127.0.0.1'\n{ca}")), ["ca"]);
-    assert_eq!(faults(&format!("url = 'mqtts://127.0.0.1'\n{ca}")), [""; 0]);
-}
-
-#[test]
-fn passwords_are_not_shown() {
-    let config: SinkConfig = toml::from_str("kind = 'mqtt'\nurl = 'mqtt://me:secret@127.0.0.1'").unwrap();
-    assert!(!format!("{config:?}").contains("secret"));
-    assert_eq!(config.kind(), "mqtt");
 }
 
 #[tokio::test]

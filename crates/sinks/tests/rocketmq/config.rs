@@ -1,4 +1,4 @@
-//! What the configuration may say.
+//! What the configuration of this sink may say. What all sinks have in common is in `tests/configuration`.
 
 use duly_sinks::SinkConfig;
 
@@ -18,24 +18,4 @@ fn every_fault_is_told_at_once() {
     for bad in ["", "a", "a:0", "a:b", ":9876", "a:9876,", "http://a:9876"] {
         assert_eq!(faults(&format!("namesrv = '{bad}'")), ["namesrv"], "{bad:?}");
     }
-}
-
-#[test]
-fn a_client_certificate_comes_with_its_key_and_by_tls() {
-    let clients = testkit::tls::ClientCertificate::new();
-    let made = clients.settings();
-    let (cert, key) = made.split_once('\n').unwrap();
-    let with = |more: &str| faults(&format!("namesrv = 'a:1'\n{more}"));
-    assert_eq!(with(&format!("tls = true\n{made}")), [""; 0]);
-    assert_eq!(with(&format!("tls = true\n{cert}")), ["client_key"]);
-    assert_eq!(with(&format!("tls = true\n{key}")), ["client_cert"]);
-    assert_eq!(with(&made), ["client_cert", "client_key"]);
-}
-
-#[test]
-fn secrets_are_not_shown() {
-    let text = "kind = 'rocketmq'\nnamesrv = 'a:1'\naccess_key = 'me'\nsecret_key = 'secret'";
-    let config: SinkConfig = toml::from_str(text).unwrap();
-    assert!(!format!("{config:?}").contains("secret\""));
-    assert_eq!(config.kind(), "rocketmq");
 }

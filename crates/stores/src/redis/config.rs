@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use duly_core::{Clock, ErrorCode, Invalid, Secret, store::StoreError};
 
-use super::{Options, RedisStore, check_address, inspect};
+use super::{Options, RedisStore, check_address, in_store_targets::OwnStreams, inspect};
 use crate::{NodeOptions, OpenStore};
 
 /// Which Redis, and what the store there is like.
@@ -68,7 +68,7 @@ impl RedisConfig {
         };
         let (store, clock) = RedisStore::join(self.url.reveal(), options, machine).await?;
         let store = Arc::new(store);
-        let redis = Some((store.clone(), self.url.clone()));
-        Ok(OpenStore { store, clock: Arc::new(clock), redis })
+        let targets = OwnStreams { store: store.clone(), url: self.url.clone() };
+        Ok(OpenStore { store, clock: Arc::new(clock), in_store_delivery: Some(Arc::new(targets)) })
     }
 }

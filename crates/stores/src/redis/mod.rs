@@ -10,6 +10,7 @@ mod fault;
 mod health;
 mod hints;
 mod in_store_delivery;
+mod in_store_targets;
 mod insert;
 mod inspect;
 mod keys;
@@ -49,10 +50,12 @@ pub use self::{
     options::Options,
 };
 use self::{
-    connection::Link, health::LastSweep, hints::Hints, keys::Keys, outcomes::Outcomes, paused::Paused,
-    replicas::Replicas, shard_faults::ShardFaults, unconfirmed::UnconfirmedCalls,
+    connection::Link, health::LastSweep, keys::Keys, outcomes::Outcomes, paused::Paused, replicas::Replicas,
+    shard_faults::ShardFaults, unconfirmed::UnconfirmedCalls,
 };
-use crate::shared::{membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime};
+use crate::shared::{
+    hints::HintListener, membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime,
+};
 
 /// Messages in Redis 7.0 or newer.
 pub struct RedisStore {
@@ -65,7 +68,7 @@ pub struct RedisStore {
     room: Room,
     unconfirmed: UnconfirmedCalls,
     outcomes: Outcomes,
-    hints: Hints,
+    hints: HintListener,
     paused: Paused,
     faults: ShardFaults,
     replicas: Replicas,

@@ -18,7 +18,6 @@ use super::{
     connection::{Link, connect},
     fault::{garbled, sorted},
     health::LastSweep,
-    hints::Hints,
     inspect::findings,
     keys::Keys,
     outcomes::Outcomes,
@@ -30,6 +29,7 @@ use super::{
 };
 use crate::shared::{
     ServerClock,
+    hints::HintListener,
     membership::{CLOCK_QUESTIONS, JoinKind, Membership},
     room::Room,
     shard_leases::Nodes,
@@ -108,7 +108,7 @@ impl RedisStore {
             room: Room::default(),
             unconfirmed: UnconfirmedCalls::default(),
             outcomes: Outcomes::default(),
-            hints: Hints::default(),
+            hints: HintListener::default(),
             paused: Paused::default(),
             faults,
             replicas: Replicas::default(),

@@ -23,8 +23,8 @@ use duly_core::{
 };
 
 pub use self::{config::RedisAndMysqlConfig, options::Options};
-use self::{health::Health, hints::HintListener, index::Index, reconcile::Reconciler};
-use crate::sql::SqlStore;
+use self::{health::Health, index::Index, reconcile::Reconciler};
+use crate::{shared::hints::HintListener, sql::SqlStore};
 
 /// Messages in MySQL, found by an index in Redis.
 pub struct RedisAndMysqlStore {

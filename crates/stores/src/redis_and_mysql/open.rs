@@ -7,8 +7,8 @@ use duly_core::{
     store::{StoreError, StoreErrorKind},
 };
 
-use super::{Health, Index, Options, RedisAndMysqlStore, hints::HintListener, reconcile::Reconciler};
-use crate::{ServerClock, SqlStore};
+use super::{Health, Index, Options, RedisAndMysqlStore, reconcile::Reconciler};
+use crate::{ServerClock, SqlStore, shared::hints::HintListener};
 
 impl RedisAndMysqlStore {
     /// Opens the store in the MySQL at `mysql`, with its index in the Redis at `redis`, makes what is not there, and becomes one of its

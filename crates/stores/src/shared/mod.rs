@@ -1,7 +1,9 @@
-//! What stores on a server have in common: its clock, who is there, who delivers what, and in which order it is claimed.
+//! What stores on a server have in common: its clock, who is there, who delivers what, in which order it is claimed,
+//! and how nodes wake each other.
 
 pub(crate) mod claim_order;
 mod clock;
+pub(crate) mod hints;
 pub(crate) mod lane;
 pub(crate) mod membership;
 pub(crate) mod room;

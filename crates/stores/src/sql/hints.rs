@@ -1,4 +1,4 @@
-//! Wake-ups from other processes, where the database can tell them. They may be lost: the sweep finds what they would have told.
+//! Hints of other processes, where the database can send them.
 
 use std::{
     collections::BTreeMap,
@@ -7,8 +7,8 @@ use std::{
 };
 
 use duly_core::{Lane, Now, Timestamp, store::Hint};
+use futures_util::{StreamExt, stream};
 use sqlx::postgres::{PgListener, PgPool};
-use tokio::sync::{Mutex, Notify};
 
 use super::{
     SqlStore,
@@ -17,7 +17,10 @@ use super::{
     redis_index::NEAR,
     row::Row,
 };
-use crate::shared::lane::lane_of;
+use crate::shared::{
+    hints::{HintListener, Payloads},
+    lane::lane_of,
+};
 
 /// What is due within this is worth a hint to the other nodes; what is due later their sweeps find in time.
 const HINT_WITHIN: Duration = Duration::from_secs(3);
@@ -28,8 +31,7 @@ const CHANNEL: &str = "duly_hint";
 pub(super) struct Hints {
     /// A connection of its own, where the database can tell anything.
     pool: Option<PgPool>,
-    listening: Mutex<Option<PgListener>>,
-    swept: Notify,
+    listener: HintListener,
     /// They are heard by other means.
     elsewhere: AtomicBool,
 }
@@ -46,13 +48,18 @@ impl Hints {
 
     /// The database answered a sweep: if there is no connection that listens, this is a good time for one.
     pub(super) fn swept(&self) {
-        self.swept.notify_waiters();
+        self.listener.swept();
     }
 
-    async fn listen(&self) -> Option<PgListener> {
+    async fn listen(&self) -> Option<Payloads> {
         let mut listener = PgListener::connect_with(self.pool.as_ref()?).await.ok()?;
         listener.listen(CHANNEL).await.ok()?;
-        Some(listener)
+        // `None` is a connection that was lost, and maybe hints with it.
+        let next = |mut listener: PgListener| async move {
+            let payload = listener.try_recv().await.ok()??.payload().as_bytes().to_vec();
+            Some((payload, listener))
+        };
+        Some(stream::unfold(listener, next).boxed())
     }
 }
 
@@ -103,24 +110,8 @@ impl SqlStore {
 
     /// The next hint of another process.
     pub(super) async fn next_hint(&self) -> Hint {
-        loop {
-            let mut listening = self.hints.listening.lock().await;
-            if listening.is_none() {
-                *listening = self.hints.listen().await;
-            }
-            while let Some(listener) = listening.as_mut() {
-                match listener.try_recv().await {
-                    Ok(Some(payload)) => {
-                        if let Some(hint) = self.parse_hint(payload.payload()) {
-                            return hint;
-                        }
-                    }
-                    Ok(None) | Err(_) => *listening = None,
-                }
-            }
-            drop(listening);
-            self.hints.swept.notified().await;
-        }
+        let parse = |payload: &[u8]| self.parse_hint(std::str::from_utf8(payload).ok()?);
+        self.hints.listener.next(|| self.hints.listen(), parse).await
     }
 
     /// What is told of an entry to other nodes, if it is ready soon.

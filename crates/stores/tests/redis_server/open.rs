@@ -1,7 +1,12 @@
 //! Which Redis is taken, and which store in it.
 
-use duly_core::{Store, store::StoreErrorKind};
-use duly_stores::redis::{Inspection, Options, inspect};
+use std::sync::Arc;
+
+use duly_core::{Limits, Secret, Store, store::StoreErrorKind};
+use duly_stores::{
+    InStoreTarget, NodeOptions, RedisConfig, StoreConfig,
+    redis::{Inspection, Options, StreamLimits, inspect},
+};
 use testkit::{
     block_on,
     servers::redis::{self, Redis},
@@ -81,5 +86,31 @@ fn nobody_there_is_told_without_the_password() {
         let error = open("redis://user:planted@127.0.0.1:1", Options::new(1)).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Unavailable);
         assert!(!error.what.contains("planted"), "{error}");
+    });
+}
+
+#[test]
+fn only_streams_in_the_redis_of_the_store_are_delivered_to_within_it() {
+    if !redis::installed() {
+        return;
+    }
+    let (server, other) = (Redis::single(), Redis::single());
+    let config = StoreConfig::Redis(RedisConfig::new(server.url()));
+    let node = NodeOptions {
+        name: "a".into(),
+        instance: 1,
+        lease: std::time::Duration::from_secs(10),
+        retention: config.retention(),
+        limits: Limits::default(),
+    };
+    let streams =
+        |url: String| InStoreTarget::RedisStreams { url: Secret::new(url), limits: StreamLimits::default() };
+    block_on(async {
+        let clock = Arc::new(duly::SystemClock::new().unwrap());
+        let opened = config.open(node, clock).await.unwrap();
+        let targets = opened.in_store_delivery.unwrap();
+        let sink = || "events".parse().unwrap();
+        assert!(targets.delivery(sink(), &streams(server.url())).is_some());
+        assert!(targets.delivery(sink(), &streams(other.url())).is_none());
     });
 }

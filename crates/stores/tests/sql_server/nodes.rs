@@ -1,4 +1,4 @@
-//! Several nodes on one database: who delivers what, and what happens when one comes, goes or sleeps.
+//! Several nodes on one database: what depends on the database. The rest is in `testkit::store::cluster`.
 
 use std::{
     collections::BTreeSet,
@@ -7,13 +7,13 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Lane, Monotonic, Now, ShardOwner, ShardStatus, SinkName, Sleep, Store, StoredMessage, Topic,
-    store::{Claim, Claimed, Holder, Insert, Settle, Settled, Settlement, StoreErrorKind},
+    Clock, Lane, Monotonic, Now, SinkName, Sleep, Store, StoredMessage, Topic,
+    store::{Claim, Claimed, Holder, Insert},
 };
 use duly_stores::{SqlStore, sql::Options};
 
 use crate::{
-    bed::{id, ms, now, totals},
+    bed::{id, ms, now},
     server::{Bed, both, until},
 };
 
@@ -71,164 +71,7 @@ fn shards(claimed: &Claimed) -> BTreeSet<u16> {
     claimed.messages.iter().map(|leased| leased.receipt.shard).collect()
 }
 
-async fn deliver(store: &SqlStore, at: u64, claimed: &Claimed) -> Vec<Settled> {
-    let settle = |receipt| Settle { receipt, settlement: Settlement::Delivered { receipt: None } };
-    let batch = claimed.messages.iter().map(|leased| settle(leased.receipt.clone())).collect();
-    store.settle(now(at), batch).await.unwrap()
-}
-
-/// The shards of the lane that `name` owns, as they are told.
-fn owned(told: &[ShardStatus], name: &str) -> BTreeSet<u16> {
-    let is_its = |owner: &ShardOwner| owner.lane == sink() && owner.node == name;
-    let its = told.iter().filter(|status| status.owners.iter().any(is_its));
-    its.map(|status| status.shard as u16).collect()
-}
-
 both! {
-    fn nodes_share_the_shards_of_a_lane_and_nothing_is_claimed_twice(bed: shared) {
-        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
-        let at = settle_down(&[&one, &two], 0).await;
-        fill(&one, 0, 400).await;
-        let (of_one, of_two) = (claim(&one, at).await, claim(&two, at).await);
-        assert_eq!((shards(&of_one).len(), shards(&of_two).len()), (SHARDS / 2, SHARDS / 2));
-        assert!(shards(&of_one).is_disjoint(&shards(&of_two)));
-        assert_eq!(of_one.messages.len() + of_two.messages.len(), 400);
-        settle_down(&[&one, &two], at).await;
-        let nodes = two.nodes().await.unwrap();
-        let told: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.this, node.shards)).collect();
-        assert_eq!(told, [("one", false, 8), ("two", true, 8)]);
-        assert_eq!(nodes[0].lanes, ["orders"]);
-    }
-
-    fn every_shard_tells_who_delivers_it_and_since_when_something_waits_there(bed: shared) {
-        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
-        let at = settle_down(&[&one, &two], 0).await;
-        let told = one.shards(now(at)).await.unwrap();
-        let numbers: Vec<_> = told.iter().map(|status| status.shard as usize).collect();
-        assert_eq!(numbers, (0..SHARDS).collect::<Vec<_>>());
-        assert!(told.iter().all(|status| status.oldest.is_none()), "nothing waits: {told:?}");
-
-        fill(&one, 0, 400).await;
-        crate::bed::insert(&one, vec![crate::bed::message("not-yet", at + 60_000)]).await.unwrap();
-        let told = two.shards(now(at)).await.unwrap();
-        assert!(told.iter().all(|status| status.owners.len() == 1), "{told:?}");
-        assert!(told.iter().all(|status| status.oldest == Some(ms(0))), "{told:?}");
-        one.set_paused(&sink(), true).await.unwrap();
-        let paused = two.shards(now(at)).await.unwrap();
-        assert!(paused.iter().all(|status| status.oldest.is_none()), "it is not to be claimed: {paused:?}");
-        crate::bed::insert(&one, vec![crate::bed::message("behind", 3)]).await.unwrap();
-        let beside = two.shards(now(at)).await.unwrap();
-        let oldest: Vec<_> = beside.iter().filter_map(|status| status.oldest).collect();
-        assert_eq!(oldest, [ms(3)], "beside lanes that are paused");
-        assert_eq!(crate::bed::claim(&one, at, 10).await.unwrap().messages.len(), 1);
-        one.set_paused(&sink(), false).await.unwrap();
-
-        let of_one = claim(&one, at).await;
-        assert_eq!(shards(&of_one), owned(&told, "one"));
-        let rest = two.shards(now(at)).await.unwrap();
-        let late = rest.iter().filter(|status| status.oldest.is_some());
-        let late: BTreeSet<_> = late.map(|status| status.shard as u16).collect();
-        assert_eq!(late, owned(&told, "two"), "what is claimed waits no more");
-        assert_eq!(shards(&claim(&two, at).await), late);
-        assert!(one.shards(now(at)).await.unwrap().iter().all(|status| status.oldest.is_none()));
-
-        // "two" says nothing any more: once its time is over nobody has what it had, until that is taken.
-        let end = at + LEASE_MS;
-        sweep(&one, end - 1).await;
-        let told = one.shards(now(end + 1)).await.unwrap();
-        assert_eq!((owned(&told, "one").len(), owned(&told, "two").len()), (SHARDS / 2, 0));
-        sweep(&one, end + ANNOUNCED_MS).await;
-        let told = one.shards(now(end + ANNOUNCED_MS)).await.unwrap();
-        assert_eq!(owned(&told, "one").len(), SHARDS);
-    }
-
-    fn queue_lanes_have_no_owner(bed: shared) {
-        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
-        crate::bed::insert(&one, crate::bed::messages(50)).await.unwrap();
-        assert_eq!(crate::bed::claim(&two, 0, 20).await.unwrap().messages.len(), 20);
-        assert_eq!(crate::bed::claim(&one, 0, 100).await.unwrap().messages.len(), 30);
-    }
-
-    fn a_node_that_says_nothing_for_a_lease_loses_all_to_the_others_and_gets_nothing_any_more(bed: shared) {
-        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
-        let at = settle_down(&[&one, &two], 0).await;
-        fill(&one, 0, 100).await;
-        let held = claim(&one, at).await;
-        let first = claim(&two, at).await;
-        assert_eq!((shards(&held).len(), shards(&first).len()), (SHARDS / 2, SHARDS / 2));
-        deliver(&two, at, &first).await;
-        // Not one millisecond before: "one" believes it has them until then.
-        let end = at + LEASE_MS;
-        sweep(&two, end - 1).await;
-        assert!(claim(&two, end - 1).await.messages.is_empty());
-        sweep(&two, end + ANNOUNCED_MS).await;
-        let end = end + ANNOUNCED_MS;
-        let mut taken = 0;
-        while let claimed = claim(&two, end + 1).await
-            && !claimed.messages.is_empty()
-        {
-            taken += claimed.messages.len();
-            let settled = deliver(&two, end + 1, &claimed).await;
-            assert!(settled.iter().all(|settled| *settled == Settled::Done));
-        }
-        assert_eq!(taken, held.messages.len(), "what the sleeper held came again");
-        // It wakes, and does not know yet.
-        fill(&two, 1000, 200).await;
-        assert!(claim(&one, end + 2).await.messages.is_empty(), "a right of old claims nothing");
-        assert!(deliver(&one, end + 2, &held).await.iter().all(|settled| *settled == Settled::Lost));
-        assert_eq!(shards(&claim(&two, end + 2).await).len(), SHARDS);
-        totals(&two).await;
-    }
-
-    fn every_taking_has_a_higher_token(bed: shared) {
-        let one = node(&bed, "one", 1).await;
-        sweep(&one, 0).await;
-        fill(&one, 0, 100).await;
-        let fences = |claimed: &Claimed| -> Vec<_> {
-            let mut fences: Vec<_> =
-                claimed.messages.iter().map(|leased| leased.fence.clone().unwrap()).collect();
-            fences.sort_by(|a, b| a.scope.cmp(&b.scope));
-            fences.dedup();
-            fences
-        };
-        let before = fences(&claim(&one, 0).await);
-        assert_eq!(before.len(), SHARDS, "one for each shard");
-        let two = node(&bed, "two", 2).await;
-        sweep(&two, 2 * LEASE_MS).await;
-        // What had been in flight comes one by one; each has the right of its shard, too.
-        let mut after = Vec::new();
-        while let claimed = claim(&two, 2 * LEASE_MS).await
-            && !claimed.messages.is_empty()
-        {
-            after.extend(fences(&claimed));
-        }
-        after.sort_by(|a, b| a.scope.cmp(&b.scope));
-        after.dedup();
-        assert_eq!(after.len(), SHARDS);
-        for (before, after) in before.iter().zip(&after) {
-            assert!(before.scope == after.scope && before.token < after.token, "{before:?} {after:?}");
-        }
-    }
-
-    fn what_is_in_flight_arrives_before_its_shard_changes_hands(bed: shared) {
-        let one = node(&bed, "one", 1).await;
-        sweep(&one, 0).await;
-        fill(&one, 0, 200).await;
-        let held = claim(&one, 0).await;
-        assert_eq!(shards(&held).len(), SHARDS);
-        let two = node(&bed, "two", 2).await;
-        let at = settle_down(&[&two, &one], 0).await;
-        fill(&one, 1000, 200).await;
-        assert!(claim(&two, at).await.messages.is_empty(), "the first still delivers from there");
-        let kept = claim(&one, at).await;
-        assert_eq!(shards(&kept).len(), SHARDS / 2, "and takes no more from what it is to give away");
-        assert!(deliver(&one, at, &held).await.iter().all(|settled| *settled == Settled::Done));
-        let at = settle_down(&[&one, &two], at).await;
-        let moved = claim(&two, at).await;
-        assert_eq!(shards(&moved).len(), SHARDS / 2);
-        assert!(shards(&moved).is_disjoint(&shards(&kept)));
-    }
-
     fn a_node_whose_machine_is_lost_in_the_middle_of_a_claim_holds_nobody_up(bed: shared) {
         let short = |name, instance| Options { idle_max: Duration::from_secs(1), ..options(name, instance) };
         let wire = bed.wire();
@@ -254,31 +97,15 @@ both! {
         assert_eq!(taken, 200, "those that the lost node was about to claim, too");
     }
 
-    fn a_node_that_goes_leaves_everything_to_the_others_at_once(bed: shared) {
+    fn a_node_that_goes_leaves_no_counter_behind(bed: shared) {
         let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
         let at = settle_down(&[&one, &two], 0).await;
         fill(&one, 0, 200).await;
+        let counters = "SELECT COUNT(*) FROM duly_count WHERE kind = 5 AND what = 1";
+        assert_ne!(bed.sql(counters), "0", "it counted its calls");
         one.close().await.unwrap();
         sweep(&two, at + ANNOUNCED_MS).await;
-        assert_eq!(shards(&claim(&two, at + ANNOUNCED_MS).await).len(), SHARDS);
-        assert_eq!(two.nodes().await.unwrap().len(), 1);
-        assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_count WHERE kind = 5 AND what = 1"), "0", "nothing of it is left");
-    }
-
-    fn a_node_that_is_started_again_takes_its_own_place_and_the_other_process_stops(bed: shared) {
-        let old = node(&bed, "one", 1).await;
-        sweep(&old, 0).await;
-        fill(&old, 0, 100).await;
-        let held = claim(&old, 0).await;
-        let new = node(&bed, "one", 2).await;
-        sweep(&new, 1).await;
-        assert_eq!(totals(&new).await.in_flight, 0, "what the old process held is lost with it");
-        let error = old.sweep(now(ANNOUNCED_MS), &[sink()]).await.unwrap_err();
-        assert_eq!(error.kind, StoreErrorKind::Closed);
-        assert!(error.what.contains("needs a name of its own"), "{error}");
-        let settle = Settle { receipt: held.messages[0].receipt.clone(), settlement: Settlement::Release };
-        assert_eq!(old.settle(now(1), vec![settle]).await.unwrap_err().kind, StoreErrorKind::Closed);
-        assert_eq!(new.nodes().await.unwrap().len(), 1);
+        assert_eq!(bed.sql(counters), "0");
     }
 
     fn of_two_that_come_with_one_name_at_the_same_moment_one_stays(bed: shared) {
@@ -325,18 +152,6 @@ both! {
         }
         assert_eq!(nodes[0].nodes().await.unwrap().len(), 6);
         assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_store WHERE name = 'generation'"), "1");
-    }
-
-    fn a_pause_at_one_node_holds_at_all(bed: shared) {
-        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
-        let at = settle_down(&[&one, &two], 0).await;
-        fill(&one, 0, 100).await;
-        one.set_paused(&sink(), true).await.unwrap();
-        assert_eq!(two.sweep(now(at), &[sink()]).await.unwrap().paused, Some(vec![sink()]));
-        assert!(claim(&two, at).await.messages.is_empty());
-        one.set_paused(&sink(), false).await.unwrap();
-        assert_eq!(two.sweep(now(at), &[sink()]).await.unwrap().paused, Some(vec![]));
-        assert!(!claim(&two, at).await.messages.is_empty());
     }
 
     fn time_is_that_of_the_server_whatever_the_machine_says(bed: shared) {

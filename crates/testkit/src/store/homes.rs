@@ -17,7 +17,10 @@ use duly_stores::{
     redis_and_mysql, sql,
 };
 
-use super::bench::{BEGIN, Bench, Keep};
+use super::{
+    bench::{BEGIN, Bench, Keep},
+    cluster::Cluster,
+};
 use crate::servers;
 
 /// One store's data, and the store opened on it.
@@ -39,9 +42,11 @@ pub type Wrap = Arc<dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
 /// A home being made.
 pub type HomeFuture = Pin<Box<dyn Future<Output = Box<dyn Home>> + Send>>;
 
-/// Makes fresh stores of one kind for the cases of the suite.
+/// Makes fresh stores of one kind for the cases of the suites.
 pub struct Lab {
     make: Box<dyn Fn(Keep, Now) -> HomeFuture + Send + Sync>,
+    /// Data for several nodes, if a server has it.
+    shared: Option<Box<dyn Fn() -> Box<dyn ServerStore> + Send + Sync>>,
     wrap: Wrap,
     installed: fn() -> bool,
 }
@@ -49,17 +54,24 @@ pub struct Lab {
 impl Lab {
     /// A lab whose stores `make` makes: each call a fresh and empty one.
     pub fn new(make: impl Fn(Keep, Now) -> HomeFuture + Send + Sync + 'static) -> Self {
-        Self { make: Box::new(make), wrap: Arc::new(|store| store), installed: || true }
+        Self { make: Box::new(make), shared: None, wrap: Arc::new(|store| store), installed: || true }
+    }
+
+    /// A lab of stores on a server that may not be installed; `installed` says so out loud.
+    fn on_a_server<S: ServerStore>(
+        installed: fn() -> bool,
+        make: impl Fn(Keep) -> S + Send + Sync + 'static,
+    ) -> Self {
+        let make = Arc::new(make);
+        let shared = make.clone();
+        let shared = move || Box::new(shared(Keep::default())) as Box<dyn ServerStore>;
+        let alone = Self::new(move |keep, now| on_server(make(keep), now));
+        Self { shared: Some(Box::new(shared)), installed, ..alone }
     }
 
     /// The same lab with every store wrapped.
     pub fn wrapped(self, wrap: Wrap) -> Self {
         Self { wrap, ..self }
-    }
-
-    /// The same lab for a server that may not be installed; `installed` says so out loud.
-    pub fn on_a_server(self, installed: fn() -> bool) -> Self {
-        Self { installed, ..self }
     }
 
     /// Whether its cases can run.
@@ -75,6 +87,12 @@ impl Lab {
     /// A fresh store that keeps so much.
     pub async fn bench_with(&self, keep: Keep) -> Bench {
         Bench::new((self.make)(keep, BEGIN).await, self.wrap.clone())
+    }
+
+    /// A fresh store that several nodes can open.
+    pub fn cluster(&self) -> Cluster {
+        let shared = self.shared.as_ref().expect("a store on a server: no other is opened by several nodes");
+        Cluster::new(shared(), self.wrap.clone())
     }
 }
 
@@ -151,10 +169,13 @@ pub fn embedded() -> Lab {
 
 /// A store that is opened on a server.
 #[async_trait]
-trait ServerStore: Send + Sync + 'static {
-    /// Opens it as the process `instance`.
-    async fn open(&self, instance: u64, now: Now) -> Arc<dyn Store>;
+pub(super) trait ServerStore: Send + Sync + 'static {
+    /// Opens it as the process `instance` of the node `node`.
+    async fn open(&self, node: &str, instance: u64, now: Now) -> Arc<dyn Store>;
 }
+
+/// The node of a store that has one.
+const NODE: &str = "node";
 
 /// The data of a store on a server. Each opening is that of another process.
 struct ServerHome<S> {
@@ -165,7 +186,7 @@ struct ServerHome<S> {
 /// A home of its own on a server.
 fn on_server(at: impl ServerStore, now: Now) -> HomeFuture {
     Box::pin(async move {
-        let store = at.open(fresh_number(), now).await;
+        let store = at.open(NODE, fresh_number(), now).await;
         Box::new(ServerHome { at, store }) as Box<dyn Home>
     })
 }
@@ -182,12 +203,12 @@ impl<S: ServerStore> Home for ServerHome<S> {
     }
 
     async fn crash(&mut self, now: Now) {
-        self.store = self.at.open(fresh_number(), now).await;
+        self.store = self.at.open(NODE, fresh_number(), now).await;
     }
 }
 
 /// A number that no other store of this process has.
-fn fresh_number() -> u64 {
+pub(super) fn fresh_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
@@ -199,8 +220,8 @@ struct OnRedis {
 
 #[async_trait]
 impl ServerStore for OnRedis {
-    async fn open(&self, instance: u64, now: Now) -> Arc<dyn Store> {
-        let options = redis::Options { instance, ..self.options.clone() };
+    async fn open(&self, node: &str, instance: u64, now: Now) -> Arc<dyn Store> {
+        let options = redis::Options { node: node.into(), instance, ..self.options.clone() };
         Arc::new(RedisStore::open(&self.url, options, now).await.unwrap())
     }
 }
@@ -212,7 +233,7 @@ pub fn redis() -> Lab {
 
 /// The lab of [`RedisStore`] on the Redis whose address `url` tells, a cluster or sentinels included.
 pub fn redis_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
-    let make = move |keep: Keep, now| {
+    Lab::on_a_server(servers::redis::installed, move |keep| {
         let Keep { retention, retention_max, pending_max } = keep;
         let options = redis::Options {
             prefix: format!("lab-{}", fresh_number()),
@@ -221,9 +242,8 @@ pub fn redis_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
             pending_max,
             ..redis::Options::new(0)
         };
-        on_server(OnRedis { url: url(), options }, now)
-    };
-    Lab::new(make).on_a_server(servers::redis::installed)
+        OnRedis { url: url(), options }
+    })
 }
 
 struct OnSql {
@@ -233,24 +253,24 @@ struct OnSql {
 
 #[async_trait]
 impl ServerStore for OnSql {
-    async fn open(&self, instance: u64, now: Now) -> Arc<dyn Store> {
-        let options = sql::Options { instance, ..self.options.clone() };
+    async fn open(&self, node: &str, instance: u64, now: Now) -> Arc<dyn Store> {
+        let options = sql::Options { node: node.into(), instance, ..self.options.clone() };
         Arc::new(SqlStore::open(&self.url, options, now).await.unwrap())
     }
 }
 
 /// The lab of [`SqlStore`] in MariaDB: every store has a database of its own there.
 pub fn mysql() -> Lab {
-    sql_at(|| servers::mysql::shared().fresh_database()).on_a_server(servers::mysql::installed)
+    sql_at(servers::mysql::installed, || servers::mysql::shared().fresh_database())
 }
 
 /// The lab of [`SqlStore`] in PostgreSQL: every store has a database of its own there.
 pub fn postgres() -> Lab {
-    sql_at(|| servers::postgres::shared().fresh_database()).on_a_server(servers::postgres::installed)
+    sql_at(servers::postgres::installed, || servers::postgres::shared().fresh_database())
 }
 
-fn sql_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
-    Lab::new(move |keep: Keep, now| on_server(OnSql { url: url(), options: sql_options(keep) }, now))
+fn sql_at(installed: fn() -> bool, url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
+    Lab::on_a_server(installed, move |keep| OnSql { url: url(), options: sql_options(keep) })
 }
 
 fn sql_options(Keep { retention, retention_max, pending_max }: Keep) -> sql::Options {
@@ -266,19 +286,19 @@ struct OnRedisAndMysql {
 
 #[async_trait]
 impl ServerStore for OnRedisAndMysql {
-    async fn open(&self, instance: u64, now: Now) -> Arc<dyn Store> {
+    async fn open(&self, node: &str, instance: u64, now: Now) -> Arc<dyn Store> {
         let mut options = self.options.clone();
-        options.sql.instance = instance;
+        (options.sql.node, options.sql.instance) = (node.into(), instance);
         Arc::new(RedisAndMysqlStore::open(&self.redis, &self.mysql, options, now).await.unwrap())
     }
 }
 
 /// The lab of [`RedisAndMysqlStore`]: the truth in MariaDB, the index in Redis.
 pub fn redis_and_mysql() -> Lab {
-    let make = |keep: Keep, now| {
+    let installed = || servers::redis::installed() && servers::mysql::installed();
+    Lab::on_a_server(installed, |keep| {
         let options = redis_and_mysql::Options::new(sql_options(keep));
         let (redis, mysql) = (servers::redis::shared().url(), servers::mysql::shared().fresh_database());
-        on_server(OnRedisAndMysql { redis, mysql, options }, now)
-    };
-    Lab::new(make).on_a_server(|| servers::redis::installed() && servers::mysql::installed())
+        OnRedisAndMysql { redis, mysql, options }
+    })
 }

@@ -4,6 +4,7 @@
 mod bench;
 mod cancel;
 mod claim;
+pub mod cluster;
 mod crash;
 mod edge_cases;
 pub mod homes;
