@@ -6,6 +6,7 @@ mod change;
 mod claim;
 mod config;
 mod connection;
+mod damaged;
 mod fault;
 mod health;
 mod hints;
@@ -49,8 +50,9 @@ pub use self::{
     options::Options,
 };
 use self::{
-    connection::Link, health::LastSweep, hints::Hints, keys::Keys, outcomes::Outcomes, paused::Paused,
-    replicas::Replicas, shard_faults::ShardFaults, unconfirmed::UnconfirmedCalls,
+    connection::Link, damaged::DamagedMessages, health::LastSweep, hints::Hints, keys::Keys,
+    outcomes::Outcomes, paused::Paused, replicas::Replicas, shard_faults::ShardFaults,
+    unconfirmed::UnconfirmedCalls,
 };
 use crate::shared::{membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime};
 
@@ -69,6 +71,7 @@ pub struct RedisStore {
     paused: Paused,
     faults: ShardFaults,
     replicas: Replicas,
+    damaged: DamagedMessages,
     last_sweep: LastSweep,
     membership: Membership,
 }
@@ -203,6 +206,7 @@ impl Store for RedisStore {
 
     fn metrics(&self) -> StoreMetrics {
         let mut metrics = StoreMetrics::default();
+        metrics.damaged = self.damaged.total();
         metrics.clock_skew_us = self.time.skew_us();
         metrics
     }
