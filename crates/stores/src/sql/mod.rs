@@ -41,7 +41,11 @@ mod work;
 mod write;
 mod writes;
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use duly_core::{
@@ -95,6 +99,8 @@ pub struct SqlStore {
     slots: Slots,
     calls: Calls,
     writes: Writes,
+    /// Accepted messages whose rows could not be read; they are dead letters.
+    damaged: AtomicU64,
     membership: Membership,
 }
 
@@ -123,6 +129,11 @@ impl SqlStore {
 
     fn dialect(&self) -> Dialect {
         self.link.dialect()
+    }
+
+    /// Dead letters were made of so many accepted messages, and that is committed.
+    fn count_damaged(&self, count: usize) {
+        self.damaged.fetch_add(count as u64, Relaxed);
     }
 
     /// The shard of a message: the hash of its id and nothing else.
@@ -237,6 +248,7 @@ impl Store for SqlStore {
     fn metrics(&self) -> StoreMetrics {
         let mut metrics = StoreMetrics::default();
         metrics.full = self.writes.is_full();
+        metrics.damaged = self.damaged.load(Relaxed);
         metrics.lanes = self.lanes.len() as u64;
         metrics.clock_skew_us = self.time.skew_us();
         metrics

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -111,6 +111,7 @@ impl SqlStore {
             slots: Slots::new(options.instance),
             calls: Calls::new(options.instance),
             writes: Writes::default(),
+            damaged: AtomicU64::default(),
             membership: Membership::default(),
             options,
         })
