@@ -162,7 +162,7 @@ impl RedisStore {
             let mut unreadable = Vec::new();
             for ((candidate, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
                 if packed == SET_ASIDE {
-                    self.damaged.note(shard, candidate.id.as_str().as_bytes());
+                    self.faults.damaged.note(shard, candidate.id.as_str().as_bytes());
                     continue;
                 }
                 match read_leased(candidate, shard, token, packed, fence.as_ref()) {

@@ -37,7 +37,7 @@ impl RedisStore {
             match self.run(&scripts::SET_ASIDE, &cmd).await {
                 Ok(replies) => {
                     let done = part.iter().zip(replies).filter(|(_, reply)| reply == b"d");
-                    done.for_each(|((id, _), _)| self.damaged.note(shard, id.as_str().as_bytes()));
+                    done.for_each(|((id, _), _)| self.faults.damaged.note(shard, id.as_str().as_bytes()));
                 }
                 Err(error) => {
                     tracing::warn!(shard, %error, "unreadable messages not made dead letters; tried again");

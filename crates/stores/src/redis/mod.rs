@@ -50,9 +50,8 @@ pub use self::{
     options::Options,
 };
 use self::{
-    connection::Link, damaged::DamagedMessages, health::LastSweep, hints::Hints, keys::Keys,
-    outcomes::Outcomes, paused::Paused, replicas::Replicas, shard_faults::ShardFaults,
-    unconfirmed::UnconfirmedCalls,
+    connection::Link, health::LastSweep, hints::Hints, keys::Keys, outcomes::Outcomes, paused::Paused,
+    replicas::Replicas, shard_faults::ShardFaults, unconfirmed::UnconfirmedCalls,
 };
 use crate::shared::{membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime};
 
@@ -71,7 +70,6 @@ pub struct RedisStore {
     paused: Paused,
     faults: ShardFaults,
     replicas: Replicas,
-    damaged: DamagedMessages,
     last_sweep: LastSweep,
     membership: Membership,
 }
@@ -206,7 +204,7 @@ impl Store for RedisStore {
 
     fn metrics(&self) -> StoreMetrics {
         let mut metrics = StoreMetrics::default();
-        metrics.damaged = self.damaged.total();
+        metrics.damaged = self.faults.damaged.total();
         metrics.clock_skew_us = self.time.skew_us();
         metrics
     }

@@ -16,7 +16,6 @@ use super::{
     Generation, Options, RedisStore,
     call::{ITEMS_MAX, number},
     connection::{Link, connect},
-    damaged::DamagedMessages,
     fault::{garbled, sorted},
     health::LastSweep,
     hints::Hints,
@@ -113,7 +112,6 @@ impl RedisStore {
             paused: Paused::default(),
             faults,
             replicas: Replicas::default(),
-            damaged: DamagedMessages::default(),
             last_sweep: LastSweep::default(),
             membership: Membership::default(),
             options,
@@ -190,7 +188,7 @@ impl RedisStore {
                     cmd.arg(claim.id.as_slice()).arg(claim.token).arg(what);
                 }
                 match self.run(&scripts::RECOVER, &cmd).await {
-                    Ok(reply) => reply.iter().skip(1).for_each(|id| self.damaged.note(shard, id)),
+                    Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.note(shard, id)),
                     Err(error) => self.faults.note(shard, error)?,
                 }
             }

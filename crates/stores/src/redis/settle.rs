@@ -86,7 +86,7 @@ impl RedisStore {
     pub(super) fn settle_reply(&self, reply: &[u8]) -> Option<Settled> {
         if let Some((b'x', id)) = reply.split_first() {
             let text = std::str::from_utf8(id).ok()?;
-            self.damaged.note(self.keys.shard_of(&MessageId::parse(text).ok()?), id);
+            self.faults.damaged.note(self.keys.shard_of(&MessageId::parse(text).ok()?), id);
             return Some(Settled::Lost);
         }
         settled(reply)

@@ -169,7 +169,7 @@ impl RedisStore {
         answer: &'a [Vec<u8>],
     ) -> Result<(ShardReply, &'a [Vec<u8>]), StoreError> {
         let (reply, rest) = read(answer)?;
-        reply.damaged.iter().for_each(|id| self.damaged.note(shard, id));
+        reply.damaged.iter().for_each(|id| self.faults.damaged.note(shard, id));
         Ok((reply, rest))
     }
 }

@@ -71,7 +71,7 @@ impl RedisStore {
                 continue;
             }
             match self.run(&scripts::RECOVER, &self.recovery(now, shard, part)).await {
-                Ok(reply) => reply.iter().skip(1).for_each(|id| self.damaged.note(shard, id)),
+                Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.note(shard, id)),
                 Err(error) => {
                     self.unconfirmed.put_back(part);
                     failed = self.faults.note(shard, error).err();

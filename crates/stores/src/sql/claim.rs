@@ -126,7 +126,7 @@ impl SqlStore {
             .transact_from(session, |borrowed| Box::pin(self.take_in_one(borrowed.session, now, request)))
             .await;
         let mut claims = unconfirmed_call.answered(taken)?;
-        self.count_damaged(claims.damaged);
+        self.writes.count_damaged(claims.damaged);
         for (shard, token) in &claims.lost {
             self.nodes.lost(request.lane, *shard, *token);
         }

@@ -41,11 +41,7 @@ mod work;
 mod write;
 mod writes;
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use duly_core::{
@@ -99,8 +95,6 @@ pub struct SqlStore {
     slots: Slots,
     calls: Calls,
     writes: Writes,
-    /// Accepted messages whose rows could not be read; they are dead letters.
-    damaged: AtomicU64,
     membership: Membership,
 }
 
@@ -129,11 +123,6 @@ impl SqlStore {
 
     fn dialect(&self) -> Dialect {
         self.link.dialect()
-    }
-
-    /// Dead letters were made of so many accepted messages, and that is committed.
-    fn count_damaged(&self, count: usize) {
-        self.damaged.fetch_add(count as u64, Relaxed);
     }
 
     /// The shard of a message: the hash of its id and nothing else.
@@ -248,7 +237,7 @@ impl Store for SqlStore {
     fn metrics(&self) -> StoreMetrics {
         let mut metrics = StoreMetrics::default();
         metrics.full = self.writes.is_full();
-        metrics.damaged = self.damaged.load(Relaxed);
+        metrics.damaged = self.writes.damaged();
         metrics.lanes = self.lanes.len() as u64;
         metrics.clock_skew_us = self.time.skew_us();
         metrics

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::{Arc, atomic::AtomicU64},
+    sync::Arc,
     time::Duration,
 };
 
@@ -111,7 +111,6 @@ impl SqlStore {
             slots: Slots::new(options.instance),
             calls: Calls::new(options.instance),
             writes: Writes::default(),
-            damaged: AtomicU64::default(),
             membership: Membership::default(),
             options,
         })

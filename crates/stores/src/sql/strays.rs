@@ -37,7 +37,7 @@ impl SqlStore {
         if bad.iter().any(Bad::waits) {
             let damaged =
                 self.transact(|borrowed| Box::pin(self.bury_in_one(borrowed.session, now, &ids))).await?;
-            self.count_damaged(damaged);
+            self.writes.count_damaged(damaged);
         }
         let strays: Vec<_> = seen.iter().filter(|row| is_stray(row)).collect();
         if strays.is_empty() {

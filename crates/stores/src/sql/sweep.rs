@@ -69,7 +69,7 @@ impl SqlStore {
         } else {
             self.transact(|borrowed| Box::pin(self.end_leases(borrowed.session, now, &over))).await?
         };
-        self.count_damaged(damaged);
+        self.writes.count_damaged(damaged);
         if over.len() > LEASES_MAX || self.forget(now, scan.kept).await? {
             again = Duration::ZERO;
         }
