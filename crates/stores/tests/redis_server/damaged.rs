@@ -18,7 +18,7 @@ use crate::{
 const LEASE_MS: u64 = 30_000;
 
 /// What a value is made into, in Lua: `v` is what it was.
-const DAMAGES: [(&str, &str); 9] = [
+const DAMAGES: [(&str, &str); 10] = [
     ("nothing", "false"),
     ("an empty value", "''"),
     ("five bytes", "v:sub(1, 5)"),
@@ -26,6 +26,7 @@ const DAMAGES: [(&str, &str); 9] = [
     ("text of something else", "('{\"hello\": true}'):rep(9)"),
     ("another lane", "(v:gsub('work', 'play'))"),
     ("a history that is too short", "(v:gsub('no answer', 'no'))"),
+    ("more tries than its history has", "(v:gsub('\\1(......\\7%z\\9no answer)', '\\200%1'))"),
     ("a tag that is no text", "(v:gsub('red', '\\255\\255\\255'))"),
     ("a state that is none", "string.char(v:byte(1) + 6) .. v:sub(2)"),
 ];
