@@ -4,6 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -98,12 +99,19 @@ fn run_alarm(alarm: &Alarm) {
         }
         if !due.is_empty() {
             drop(sleepers);
-            due.into_iter().for_each(Waker::wake);
+            due.into_iter().for_each(wake);
             sleepers = alarm.lock();
             continue;
         }
         let wait = sleepers.by_time.peek().map_or(IDLE, |Reverse((until, _))| until.since(now));
         sleepers = alarm.changed.wait_timeout(sleepers, wait).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Wakers belong to whoever polls a sleep. One that panics must not end the thread: no sleep of the process would end any more.
+fn wake(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        tracing::error!("waker panicked");
     }
 }
 
@@ -172,6 +180,46 @@ mod tests {
             assert!(clock.now().mono() >= until);
         }
         clock.sleep_until(Monotonic::default()).await;
+    }
+
+    /// Says that it was called, and panics if it is to.
+    struct Signal {
+        called: tokio::sync::Notify,
+        panics: bool,
+    }
+
+    impl Signal {
+        fn new(panics: bool) -> Arc<Self> {
+            Arc::new(Self { called: tokio::sync::Notify::new(), panics })
+        }
+    }
+
+    impl std::task::Wake for Signal {
+        fn wake(self: Arc<Self>) {
+            self.called.notify_one();
+            assert!(!self.panics, "a waker that panics");
+        }
+    }
+
+    /// A short sleep that waits, with this waker. One whose time is over before it is polled does not wait.
+    fn short_sleep(clock: &SystemClock, signal: &Arc<Signal>) -> Sleep {
+        let waker = Waker::from(signal.clone());
+        let mut sleeps = (1..).map(|millis| {
+            clock.sleep_until(clock.now().mono().saturating_add(Duration::from_millis(millis)))
+        });
+        let waits = |sleep: &mut Sleep| sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+        sleeps.find_map(|mut sleep| waits(&mut sleep).then_some(sleep)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_waker_that_panics_keeps_no_other_sleep_from_ending() {
+        let clock = SystemClock::new().unwrap();
+        let (panics, other) = (Signal::new(true), Signal::new(false));
+        let _first = short_sleep(&clock, &panics);
+        panics.called.notified().await;
+        let _second = short_sleep(&clock, &other);
+        let called = tokio::time::timeout(Duration::from_secs(20), other.called.notified()).await;
+        assert!(called.is_ok(), "the alarm thread goes on");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use duly_core::{
     store::{Changed, StoreError},
 };
 
-use super::{RedisStore, call::by_shard, keys::six, packed, scripts};
+use super::{RedisStore, call::by_shard, fault::garbled, keys::six, packed, scripts};
 
 impl RedisStore {
     /// Cancels, replays or purges.
@@ -22,7 +22,7 @@ impl RedisStore {
         let put = |cmd: &mut redis::Cmd, id: &&MessageId| {
             cmd.arg(id.as_str()).arg("");
         };
-        self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await
+        readable(self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await?)
     }
 
     /// Reschedules or expires.
@@ -39,15 +39,28 @@ impl RedisStore {
         let put = |cmd: &mut redis::Cmd, (id, due): &&(MessageId, Timestamp)| {
             cmd.arg(id.as_str()).arg(&six(*due));
         };
-        self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await
+        readable(self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await?)
     }
 }
 
-fn changed(reply: &[u8]) -> Option<Changed> {
+/// A message that cannot be read, by its id.
+struct Unreadable(String);
+
+fn changed(reply: &[u8]) -> Option<Result<Changed, Unreadable>> {
     match reply {
-        [b'd', maybe] => Some(Changed::Done { maybe_delivered: *maybe == 1 }),
-        [b't', state] => packed::state_of(*state).map(Changed::TooLate),
-        b"u" => Some(Changed::Unknown),
+        [b'd', maybe] => Some(Ok(Changed::Done { maybe_delivered: *maybe == 1 })),
+        [b't', state] => packed::state_of(*state).map(Changed::TooLate).map(Ok),
+        b"u" => Some(Ok(Changed::Unknown)),
+        [b'g', id @ ..] => Some(Err(Unreadable(String::from_utf8_lossy(id).into_owned()))),
         _ => None,
     }
+}
+
+/// The answers, if all messages could be read. The others are changed nevertheless.
+fn readable(replies: Vec<Result<Changed, Unreadable>>) -> Result<Vec<Changed>, StoreError> {
+    let is_alone = replies.len() == 1;
+    replies.into_iter().collect::<Result<_, _>>().map_err(|Unreadable(id)| {
+        let error = garbled(&format!("the message {id}"));
+        if is_alone { error } else { error.in_part() }
+    })
 }

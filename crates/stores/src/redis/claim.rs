@@ -31,6 +31,9 @@ const HELD_BY_CLIENT: u8 = 1;
 /// The only message that a client was given: nothing else can be why it is lost.
 const HELD_BY_CLIENT_ALONE: u8 = 2;
 
+/// The answer for a message that the script could not read and made a dead letter.
+const SET_ASIDE: &[u8] = b"\xff";
+
 /// What one shard gave.
 #[derive(Default)]
 struct ShardClaims {
@@ -156,9 +159,18 @@ impl RedisStore {
             let [token, next, packed @ ..] = reply.as_slice() else { return Err(garbled("an answer")) };
             let token = number(token).ok_or_else(|| garbled("an answer"))?;
             claims.next = time_in(next)?;
+            let mut unreadable = Vec::new();
             for ((candidate, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
-                claims.leased.extend(read_leased(candidate, shard, token, packed, fence.as_ref()));
+                if packed == SET_ASIDE {
+                    self.faults.damaged.note(shard, candidate.id.as_str().as_bytes());
+                    continue;
+                }
+                match read_leased(candidate, shard, token, packed, fence.as_ref()) {
+                    Some(leased) => claims.leased.push(leased),
+                    None => unreadable.push((candidate.id.clone(), token)),
+                }
             }
+            self.set_aside(now, shard, &unreadable).await;
         }
         Ok(())
     }
@@ -169,7 +181,7 @@ impl RedisStore {
     }
 }
 
-/// Decodes a claimed message. One that cannot be decoded stays claimed and is reported.
+/// Decodes a claimed message. `None` for one that cannot be decoded.
 fn read_leased(
     candidate: &ClaimOrder,
     shard: u16,
@@ -177,11 +189,8 @@ fn read_leased(
     packed: &[u8],
     fence: Option<&Fence>,
 ) -> Option<(ClaimOrder, LeasedMessage)> {
-    let Ok(unpacked) = packed::unpack(candidate.id.clone(), &Bytes::copy_from_slice(packed)) else {
-        tracing::error!(id = candidate.id.as_str(), "stored message unreadable");
-        return None;
-    };
-    let packed::Unpacked { record, lost } = unpacked;
+    let packed::Unpacked { record, lost } =
+        packed::unpack(candidate.id.clone(), &Bytes::copy_from_slice(packed)).ok()?;
     let receipt = Receipt { shard, token, id: candidate.id.clone() };
     let (attempt, lost_at) = (record.attempts.saturating_add(1), Attempt::lost_at(&record.history));
     let (message, ready, fence) = (record.message, record.ready, fence.cloned());

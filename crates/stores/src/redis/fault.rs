@@ -17,6 +17,10 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
             Damaged,
             "a key of this store holds something of another type: something else wrote to it; find it by TYPE and remove it",
         ),
+        (Some("ERR"), _) if is_of_script(error) => (
+            Damaged,
+            "a key of this store holds what Duly did not write there: something else wrote to it, and a script fails on it",
+        ),
         (Some("NOREPLICAS"), _) => {
             (Unavailable, "Redis has fewer replicas than its min-replicas-to-write and refuses changes")
         }
@@ -51,6 +55,13 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
     StoreError::new(kind, format!("{what} ({error})")).with_source(error.clone())
 }
 
+/// Whether a script failed on what it found. It would at every call, and not because the server cannot be reached: only its shard waits.
+fn is_of_script(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    // Redis names the line in which a script ended. That the user may not run a command is no damage.
+    detail.contains("@user_script:") && !detail.contains("ACL failure")
+}
+
 /// The code of the server's refusal; of a pipeline, that of the first command that was refused.
 fn code_of(error: &RedisError) -> Option<String> {
     let own = error.code().map(str::to_owned);
@@ -82,6 +93,11 @@ pub(super) fn connect_failed(error: &RedisError) -> StoreError {
 
 const GONE: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
                     Restore it, or restart this process to begin with an empty store";
+
+/// Out of memory, as whoever asked for a change is told it: it is not their disk that is full, and what is delivered makes room.
+pub(super) fn for_caller(error: StoreError) -> StoreError {
+    if error.kind == StoreErrorKind::Full { error.of_kind(StoreErrorKind::Unavailable) } else { error }
+}
 
 /// Somebody emptied Redis.
 pub(super) fn data_lost(seen: impl std::fmt::Display) -> StoreError {
@@ -119,6 +135,11 @@ mod tests {
         assert_eq!(sorted(&server("NOREPLICAS not enough")).kind, StoreErrorKind::Unavailable);
         let wrong = sorted(&server("WRONGTYPE Operation against a key"));
         assert!(wrong.kind == StoreErrorKind::Damaged && !is_gone(&wrong));
+        let of_script =
+            |what: &str| sorted(&server(&format!("ERR {what} script: 8426, on @user_script:1."))).kind;
+        assert_eq!(of_script("hash value is not an integer"), StoreErrorKind::Damaged);
+        assert_eq!(of_script("ACL failure in script: no permissions"), StoreErrorKind::Unavailable);
+        assert_eq!(sorted(&server("ERR max number of clients reached")).kind, StoreErrorKind::Unavailable);
         let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
         assert_eq!(sorted(&io).kind, StoreErrorKind::Unavailable);
         for kind in [std::io::ErrorKind::TimedOut, std::io::ErrorKind::BrokenPipe] {

@@ -226,12 +226,15 @@ impl StreamDelivery {
             Some(InStoreMessage { id: candidate.id, topic, ready: candidate.ready })
         };
         let topic = |name: &Vec<u8>| Topic::parse(std::str::from_utf8(name).ok()?).ok();
+        // A name that is no topic is of a message that cannot be read: a claim sets it aside.
+        let topics: Vec<Topic> = missing.iter().filter_map(topic).collect();
+        let all_are_topics = topics.len() == missing.len();
         let in_shard = InShard {
             messages: stream_members(moved)?.into_iter().map(message).collect::<Option<_>>()?,
             next: time_in(next).ok()?,
-            left: if left.is_empty() { Remaining::InStore } else { Remaining::ToClaim },
+            left: if left.is_empty() && all_are_topics { Remaining::InStore } else { Remaining::ToClaim },
         };
-        Some(MoveReply { in_shard, missing: missing.iter().map(topic).collect::<Option<_>>()? })
+        Some(MoveReply { in_shard, missing: topics })
     }
 
     /// Whether a stream may have this name. A key of the store would become a stream, and whoever reads it would fail.

@@ -8,6 +8,7 @@ use duly_core::{
 use super::{
     RedisStore,
     call::{OfShard, by_shard},
+    fault::for_caller,
     keys::time,
     packed,
     query::Bodies,
@@ -35,9 +36,8 @@ impl RedisStore {
         };
         self.room.answer(count);
         answers.map_err(|error| match error.kind {
-            // The disk of whoever asks is not full, and what is delivered makes room.
             StoreErrorKind::Full => {
-                let error = error.of_kind(StoreErrorKind::Unavailable);
+                let error = for_caller(error);
                 if is_one_call { error } else { error.in_part() }
             }
             _ => error,
@@ -64,7 +64,7 @@ impl RedisStore {
         let (max, answered_before) = (self.options.pending_max, self.room.ask());
         let totals = self.all_totals().await?;
         self.room.update(answered_before, totals.pending + totals.in_flight);
-        let stored = self.records(&waiting_ids(batch), Bodies::Without).await?;
+        let stored = self.readable_records(&waiting_ids(batch), Bodies::Without).await?;
         check_limit(&totals, stored, max)
     }
 }

@@ -85,7 +85,9 @@ impl RedisStore {
             let (part, later) = rest.split_at(rest.len().min(STEP.min(query.limit.max(16))));
             rest = later;
             let matching = |record: &Record| record.state == query.state && query.matches(&record.message);
-            for record in self.records(part, Bodies::Without).await?.into_iter().flatten().filter(matching) {
+            // What cannot be read is listed once it is a dead letter.
+            let records = self.readable_records(part, Bodies::Without).await?;
+            for record in records.into_iter().flatten().filter(matching) {
                 if page.records.len() == query.limit {
                     let last = page.records.last();
                     page.next = last.map(|last| (last.message.due, last.message.id.clone()));

@@ -6,6 +6,7 @@ mod change;
 mod claim;
 mod config;
 mod connection;
+mod damaged;
 mod fault;
 mod health;
 mod hints;
@@ -206,6 +207,7 @@ impl Store for RedisStore {
 
     fn metrics(&self) -> StoreMetrics {
         let mut metrics = StoreMetrics::default();
+        metrics.damaged = self.faults.damaged.total();
         metrics.clock_skew_us = self.time.skew_us();
         metrics
     }

@@ -144,7 +144,13 @@ impl RedisStore {
         let mut found = Vec::new();
         for (shard, claims) in self.faults.answered(reply, |shard| *shard)? {
             for (id, claim) in claims {
-                found.push(read_claim(shard, id, &claim).ok_or_else(|| garbled("a claim"))?);
+                match read_claim(shard, &id, &claim) {
+                    Some(claim) => found.push(claim),
+                    // Left to the end of its lease.
+                    None => {
+                        tracing::error!(id = %String::from_utf8_lossy(&id), shard, "stored claim unreadable");
+                    }
+                }
             }
         }
         Ok(found)
@@ -181,8 +187,9 @@ impl RedisStore {
                 for (claim, what) in part {
                     cmd.arg(claim.id.as_slice()).arg(claim.token).arg(what);
                 }
-                if let Err(error) = self.run(&scripts::RECOVER, &cmd).await {
-                    self.faults.note(shard, error)?;
+                match self.run(&scripts::RECOVER, &cmd).await {
+                    Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.note(shard, id)),
+                    Err(error) => self.faults.note(shard, error)?,
                 }
             }
         }
@@ -200,10 +207,11 @@ fn of_key(error: &RedisError, key: &str, repair: &str) -> StoreError {
 }
 
 /// As `prelude.lua` packs it: token 8, end 8, span 8, holder 1, lost 1, instance 8, and more.
-fn read_claim(shard: u16, id: Vec<u8>, claim: &[u8]) -> Option<Found> {
+fn read_claim(shard: u16, id: &[u8], claim: &[u8]) -> Option<Found> {
     let number = |at: usize| Some(u64::from_be_bytes(claim.get(at..at + 8)?.try_into().ok()?));
     let (holder, suspect, instance) = (*claim.get(24)?, *claim.get(25)? != 0, number(26)?);
     let process = (holder == 0).then_some(instance);
+    let id = id.to_vec();
     Some(Found { shard, id, token: number(0)?, end: number(8)?, span: number(16)?, process, suspect })
 }
 

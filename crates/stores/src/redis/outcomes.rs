@@ -90,7 +90,8 @@ impl RedisStore {
         let put = |cmd: &mut redis::Cmd, one: &&Deferred| {
             cmd.arg(one.id.as_str()).arg(one.token).arg(one.settlement.as_slice());
         };
-        let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, |_| Some(())).await;
+        let read = |reply: &[u8]| self.settle_reply(reply).map(drop);
+        let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, read).await;
         let mut failed = None;
         for of_shard in done {
             if let Some(error) = of_shard.error {

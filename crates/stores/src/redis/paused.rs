@@ -13,7 +13,7 @@ use duly_core::{
     store::{StoreError, StoreErrorKind},
 };
 
-use super::{RedisStore, shard_faults::Part};
+use super::{RedisStore, fault::for_caller, shard_faults::Part};
 use crate::shared::lane::lane_text;
 
 /// The lanes that were paused when Redis last said so.
@@ -55,7 +55,7 @@ impl RedisStore {
         let word = if paused { "SADD" } else { "SREM" };
         let name = lane_text(lane);
         let reply = self.ask::<()>(redis::cmd(word).arg(&self.keys.paused).arg(&name)).await;
-        reply.map_err(|error| self.of_paused(error))?;
+        reply.map_err(|error| for_caller(self.of_paused(error)))?;
         self.paused.set(name.as_bytes(), paused);
         Ok(())
     }
@@ -112,7 +112,10 @@ impl RedisStore {
                 Ok((all, ReadState::Current))
             }
             Err(error) => {
-                self.note_paused(error)?;
+                // Without memory what was damaged cannot be written back yet. The next sweep tries again.
+                if error.kind != StoreErrorKind::Full {
+                    self.note_paused(error)?;
+                }
                 Ok((self.paused.names(), ReadState::Cached))
             }
         }

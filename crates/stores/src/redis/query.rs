@@ -36,6 +36,24 @@ impl RedisStore {
         ids: &[MessageId],
         bodies: Bodies,
     ) -> Result<Vec<Option<Record>>, StoreError> {
+        self.each_record(ids, bodies).await?.into_iter().collect()
+    }
+
+    /// The records of those that can be read.
+    pub(super) async fn readable_records(
+        &self,
+        ids: &[MessageId],
+        bodies: Bodies,
+    ) -> Result<Vec<Option<Record>>, StoreError> {
+        let records = self.each_record(ids, bodies).await?;
+        Ok(records.into_iter().map(|record| record.ok().flatten()).collect())
+    }
+
+    async fn each_record(
+        &self,
+        ids: &[MessageId],
+        bodies: Bodies,
+    ) -> Result<Vec<Result<Option<Record>, StoreError>>, StoreError> {
         // Bodies may be large: fewer of those at once.
         let weight = if bodies == Bodies::With { 4096 } else { 256 };
         let shards = by_shard(&self.keys, ids, |id| id, |_| weight);
@@ -48,7 +66,7 @@ impl RedisStore {
         let now = Now::new(0, duly_core::Monotonic::default());
         let read = |reply: &[u8]| Some(Bytes::copy_from_slice(reply));
         let reply = self.run_all((&scripts::GET, now), shards, begin, put, read).await?;
-        ids.iter().zip(reply).map(|(id, reply)| record(id, &reply)).collect()
+        Ok(ids.iter().zip(reply).map(|(id, reply)| record(id, &reply)).collect())
     }
 
     pub(super) async fn all_totals(&self) -> Result<Totals, StoreError> {

@@ -18,6 +18,7 @@ scripts! {
     CLAIM = "claim.lua";
     MOVE = "move.lua";
     SETTLE = "settle.lua";
+    SET_ASIDE = "set_aside.lua";
     EXTEND = "extend.lua";
     CHANGE = "change.lua";
     SWEEP = "sweep.lua";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Now, Outcome, Receipt,
+    Attempt, MessageId, Now, Outcome, Receipt,
     store::{Settle, Settled, Settlement, StoreError},
 };
 
@@ -37,7 +37,8 @@ impl RedisStore {
         let put = |cmd: &mut redis::Cmd, (receipt, settlement): &(&Receipt, Vec<u8>)| {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt)).arg(settlement.as_slice());
         };
-        let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, settled).await;
+        let read = |reply: &[u8]| self.settle_reply(reply);
+        let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, read).await;
         let failed =
             self.take_answers(done, Patience::Once, |place, settled| answers[open[place]] = Some(settled));
         let replies = batch.iter().zip(answers);
@@ -79,6 +80,16 @@ impl RedisStore {
         let mut answers = vec![Settled::Unknown; receipts.len()];
         self.take_answers(done, Patience::None, |place, settled| answers[place] = settled)?;
         Ok(answers)
+    }
+
+    /// What `settle.lua` says of one. The outcome of a message that cannot be read is not recorded: it is a dead letter.
+    pub(super) fn settle_reply(&self, reply: &[u8]) -> Option<Settled> {
+        if let Some((b'x', id)) = reply.split_first() {
+            let text = std::str::from_utf8(id).ok()?;
+            self.faults.damaged.note(self.keys.shard_of(&MessageId::parse(text).ok()?), id);
+            return Some(Settled::Lost);
+        }
+        settled(reply)
     }
 
     /// Takes the answers of all shards. Of one that fails alone there are none, and the others do not wait for it; the first time it may be an

@@ -7,7 +7,7 @@ use std::{
 
 use duly_core::store::{StoreError, StoreErrorKind};
 
-use super::fault::is_gone;
+use super::{damaged::DamagedMessages, fault::is_gone};
 
 /// A part of the store whose keys may fail alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +42,8 @@ pub(super) struct ShardFaults {
     /// Each shard may be behind a server of its own, as in a Cluster. Else a server that cannot be reached is all of the store.
     by_server: bool,
     failing: Mutex<BTreeMap<Part, Failing>>,
+    /// Messages that could not be read, in whichever shard.
+    pub(super) damaged: DamagedMessages,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,7 @@ const TELL_EVERY: u32 = 30;
 
 impl ShardFaults {
     pub(super) fn new(by_server: bool) -> Self {
-        Self { by_server, failing: Mutex::default() }
+        Self { by_server, failing: Mutex::default(), damaged: DamagedMessages::default() }
     }
 
     /// Takes note of an error of one part. Gives it back if it is not of that part alone.

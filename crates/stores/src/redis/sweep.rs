@@ -37,6 +37,8 @@ struct ShardReply {
     next: HashMap<Vec<u8>, Timestamp>,
     /// The lanes that this node owns there, each with its token.
     owned: HashMap<String, u64>,
+    /// What could not be read and is a dead letter now.
+    damaged: Vec<Vec<u8>>,
 }
 
 impl RedisStore {
@@ -125,7 +127,7 @@ impl RedisStore {
         let mut cmd = self.call(&scripts::SWEEP, shard, now);
         cmd.arg(LEASES_MAX).arg(0).arg(names);
         let answer = self.run(&scripts::SWEEP, &cmd).await?;
-        let (mut reply, times) = read(&answer)?;
+        let (mut reply, times) = self.read_sweep(shard, &answer)?;
         for (name, time) in names.iter().zip(times) {
             reply.next.extend(time_in(time)?.map(|time| (name.clone().into_bytes(), time)));
         }
@@ -138,7 +140,7 @@ impl RedisStore {
         let mut cmd = self.call(&scripts::SWEEP, shard, now);
         cmd.arg(LEASES_MAX).arg(LANES_MAX);
         let answer = self.run(&scripts::SWEEP, &cmd).await?;
-        let (mut reply, pairs) = read(&answer)?;
+        let (mut reply, pairs) = self.read_sweep(shard, &answer)?;
         let mut last = None;
         for pair in pairs.chunks_exact(2) {
             last = time_in(&pair[1])?;
@@ -160,14 +162,28 @@ impl RedisStore {
     }
 }
 
+impl RedisStore {
+    fn read_sweep<'a>(
+        &self,
+        shard: u16,
+        answer: &'a [Vec<u8>],
+    ) -> Result<(ShardReply, &'a [Vec<u8>]), StoreError> {
+        let (reply, rest) = read(answer)?;
+        reply.damaged.iter().for_each(|id| self.faults.damaged.note(shard, id));
+        Ok((reply, rest))
+    }
+}
+
 /// What every shard says, and what follows it.
 fn read(answer: &[Vec<u8>]) -> Result<(ShardReply, &[Vec<u8>]), StoreError> {
-    let [ended, next_end, pending, in_flight, lanes, rest @ ..] = answer else {
+    let [ended, next_end, pending, in_flight, lanes, damaged, rest @ ..] = answer else {
         return Err(garbled("an answer"));
     };
     let count = |text: &[u8]| number(text).ok_or_else(|| garbled("an answer"));
     let lanes = count(lanes)? as usize;
     let (pairs, rest) = rest.split_at_checked(2 * lanes).ok_or_else(|| garbled("an answer"))?;
+    let (damaged, rest) =
+        rest.split_at_checked(count(damaged)? as usize).ok_or_else(|| garbled("an answer"))?;
     let owned = pairs.chunks_exact(2).map(|pair| {
         let lane = String::from_utf8(pair[0].clone()).map_err(|_| garbled("a lane"))?;
         Ok((lane, count(&pair[1])?))
@@ -177,6 +193,7 @@ fn read(answer: &[Vec<u8>]) -> Result<(ShardReply, &[Vec<u8>]), StoreError> {
         next_end: if next_end.is_empty() { None } else { Some(count(next_end)?) },
         held: count(pending)? + count(in_flight)?,
         owned: owned.collect::<Result<_, StoreError>>()?,
+        damaged: damaged.to_vec(),
         ..ShardReply::default()
     };
     Ok((reply, rest))

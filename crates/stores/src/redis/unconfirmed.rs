@@ -70,9 +70,12 @@ impl RedisStore {
                 self.unconfirmed.put_back(part);
                 continue;
             }
-            if let Err(error) = self.run(&scripts::RECOVER, &self.recovery(now, shard, part)).await {
-                self.unconfirmed.put_back(part);
-                failed = self.faults.note(shard, error).err();
+            match self.run(&scripts::RECOVER, &self.recovery(now, shard, part)).await {
+                Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.note(shard, id)),
+                Err(error) => {
+                    self.unconfirmed.put_back(part);
+                    failed = self.faults.note(shard, error).err();
+                }
             }
         }
         failed.map_or(Ok(()), Err)

@@ -69,6 +69,7 @@ impl SqlStore {
         let mut deltas = CounterDeltas::default();
         for bad in &found.bad {
             self.bury(session, now, bad, &mut deltas).await?;
+            claims.damaged += 1;
         }
         self.count(session, &slot, deltas).await?;
         for row in found.rows {

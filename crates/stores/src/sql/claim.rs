@@ -56,6 +56,8 @@ pub(crate) struct ClaimOutcome {
     /// Somebody else was at work on some of them, or they are not as they were.
     pub(super) missed: bool,
     pub(crate) paused: bool,
+    /// How many could not be read and are dead letters now.
+    pub(super) damaged: usize,
 }
 
 impl ClaimOutcome {
@@ -124,6 +126,7 @@ impl SqlStore {
             .transact_from(session, |borrowed| Box::pin(self.take_in_one(borrowed.session, now, request)))
             .await;
         let mut claims = unconfirmed_call.answered(taken)?;
+        self.writes.count_damaged(claims.damaged);
         for (shard, token) in &claims.lost {
             self.nodes.lost(request.lane, *shard, *token);
         }
@@ -201,8 +204,9 @@ impl SqlStore {
             .await?;
         claims.missed = found.rows.len() < ids.len();
         let mut deltas = CounterDeltas::default();
-        for bad in found.bad.iter().filter(|bad| bad.queue_no.is_some_and(|queue| queue > 0)) {
+        for bad in found.bad.iter().filter(|bad| bad.waits()) {
             self.bury(session, now, bad, &mut deltas).await?;
+            claims.damaged += 1;
         }
         let token = self.calls.next_token(self.time.tick(now));
         let mut claimed = Vec::new();

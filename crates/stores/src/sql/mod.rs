@@ -237,6 +237,7 @@ impl Store for SqlStore {
     fn metrics(&self) -> StoreMetrics {
         let mut metrics = StoreMetrics::default();
         metrics.full = self.writes.is_full();
+        metrics.damaged = self.writes.damaged();
         metrics.lanes = self.lanes.len() as u64;
         metrics.clock_skew_us = self.time.skew_us();
         metrics

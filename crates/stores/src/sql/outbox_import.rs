@@ -120,7 +120,11 @@ impl SqlStore {
                 (DEAD, lane_no)
             }
         };
-        tracing::error!(id, error = %bad.why, "outbox row invalid; made a dead letter");
+        if was_counted {
+            tracing::error!(id, error = %bad.why, "stored message unreadable; made a dead letter");
+        } else {
+            tracing::error!(id, error = %bad.why, "outbox row invalid; made a dead letter");
+        }
         let history = history_text(&[Attempt::new(now.wall(), Outcome::Refused, bad.why.to_string())]);
         let due = millis(bad.due_ms).as_millis() as i64;
         let mut update =

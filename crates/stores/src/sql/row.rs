@@ -114,6 +114,13 @@ pub(super) struct Bad {
     pub(super) lane: Option<Lane>,
 }
 
+impl Bad {
+    /// Whether it was accepted and waits.
+    pub(super) fn waits(&self) -> bool {
+        self.queue_no.is_some_and(|queue| queue > 0)
+    }
+}
+
 impl Row {
     /// A message that is accepted at `now`. Unless it has a past, the database writes down when.
     pub(super) fn new(insert: Insert, now: Timestamp, lane_no: i64) -> Self {

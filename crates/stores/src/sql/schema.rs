@@ -11,7 +11,11 @@ use super::{
 
 /// The steps, in order. A step that was ever released is never changed: the next one changes what it made.
 const STEPS: [(&str, &str); 1] =
-    [(include_str!("schema/mysql-1.sql"), include_str!("schema/postgres-1.sql"))];
+    [(include_str!("schema/mysql-2.sql"), include_str!("schema/postgres-2.sql"))];
+/// The number of the first step, and of the layout that it makes. Tables with a smaller number are older than the first release: they
+/// have other columns and are refused.
+const FIRST_STEP: usize = 2;
+const LAST_STEP: usize = FIRST_STEP + STEPS.len() - 1;
 /// The index of what the index in Redis does not have, made for the redis+mysql store only.
 const REDIS_INDEX_MARKS: &str = "CREATE INDEX delay_message_unindexed ON delay_message (unindexed_at)";
 /// One for all stores of a PostgreSQL database: any number that is not somebody else's.
@@ -74,23 +78,20 @@ async fn prepare_locked(
         .plain("CREATE TABLE IF NOT EXISTS duly_store (name VARCHAR(64) NOT NULL PRIMARY KEY, value VARCHAR(255) NOT NULL)")
         .await?;
     let known = read(session, dialect, "step").await?;
-    let done: usize =
-        known.map_or(Ok(0), |text| text.parse()).map_err(|_| garbled("the version of the tables"))?;
-    if done > STEPS.len() {
-        let what = format!(
-            "the tables in this database are of a newer Duly (step {done}, and this one knows {}); use the Duly that made them",
-            STEPS.len()
-        );
+    let known: Option<usize> =
+        known.map(|text| text.parse()).transpose().map_err(|_| garbled("the version of the tables"))?;
+    if let Some(what) = known.and_then(other_layout) {
         return Ok(Err(StoreError::new(StoreErrorKind::Unavailable, what)));
     }
-    for (number, (mysql, postgres)) in STEPS.iter().enumerate().skip(done) {
+    let first = known.map_or(FIRST_STEP, |known| known + 1);
+    for (number, (mysql, postgres)) in (FIRST_STEP..).zip(&STEPS).skip_while(|(number, _)| *number < first) {
         let text = if dialect == Dialect::Mysql { mysql } else { postgres };
         // MySQL commits each statement of this kind by itself: a step that was cut off begins again, and so must not
         // mind what it had made.
         for statement in text.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()) {
             session.run(Statement::new(dialect, statement)).await?;
         }
-        write(session, dialect, "step", &(number + 1).to_string()).await?;
+        write(session, dialect, "step", &number.to_string()).await?;
     }
     if has_redis_index && read(session, dialect, "redis_and_mysql").await?.is_none() {
         if !has_index(session, dialect).await? {
@@ -111,6 +112,21 @@ async fn prepare_locked(
         return Ok(Err(StoreError::new(StoreErrorKind::Unavailable, what)));
     }
     Ok(read(session, dialect, "generation").await?.ok_or_else(|| garbled("the generation of the store")))
+}
+
+/// Why tables of this layout cannot be used.
+fn other_layout(found: usize) -> Option<String> {
+    if found > LAST_STEP {
+        return Some(format!(
+            "the tables in this database are of a newer Duly (layout {found}, and this one knows {LAST_STEP}); use the Duly that made them"
+        ));
+    }
+    (found < FIRST_STEP).then(|| {
+        format!(
+            "the tables in this database are of an older Duly (layout {found}, and this one knows {LAST_STEP}) and cannot be read; \
+             deliver what they hold with the Duly that made them, or use an empty database"
+        )
+    })
 }
 
 /// It may be there, if whoever made it had no time to note it down.

@@ -10,7 +10,7 @@ use super::{
     connection::{Session, Statement},
     count::CounterDeltas,
     fault::Fault,
-    row::{Bodies, Row},
+    row::{Bad, Bodies, Row},
     settle::put_back,
     write::{Found, Locked, lists},
 };
@@ -32,7 +32,13 @@ impl SqlStore {
                 && row.lane_no == request.lane_no
                 && row.record.message.lane() != request.claim.lane
         };
-        let seen = self.read(|borrowed| Box::pin(self.without_bodies(borrowed.session, &ids))).await?.rows;
+        let Found { rows: seen, bad } =
+            self.read(|borrowed| Box::pin(self.without_bodies(borrowed.session, &ids))).await?;
+        if bad.iter().any(Bad::waits) {
+            let damaged =
+                self.transact(|borrowed| Box::pin(self.bury_in_one(borrowed.session, now, &ids))).await?;
+            self.writes.count_damaged(damaged);
+        }
         let strays: Vec<_> = seen.iter().filter(|row| is_stray(row)).collect();
         if strays.is_empty() {
             return Ok(());
@@ -44,6 +50,20 @@ impl SqlStore {
         self.relearn(&names).await?;
         let ids: Vec<_> = strays.iter().map(|row| row.id()).collect();
         self.transact(|borrowed| Box::pin(self.move_in_one(borrowed.session, now, &ids, &is_stray))).await
+    }
+
+    /// Makes dead letters of those that wait and cannot be read. A claim that looks for the lane does not find a row whose topic or sink is
+    /// damaged, and it would be the first of its queue for ever. Gives how many there were.
+    async fn bury_in_one(&self, session: &mut Session, now: Now, ids: &[&MessageId]) -> Result<usize, Fault> {
+        let slot = self.slots.take();
+        let mut bad = self.lock(session, ids, Bodies::Without, Locked::Skip).await?.bad;
+        bad.retain(Bad::waits);
+        let mut deltas = CounterDeltas::default();
+        for bad in &bad {
+            self.bury(session, now, bad, &mut deltas).await?;
+        }
+        self.count(session, &slot, deltas).await?;
+        Ok(bad.len())
     }
 
     async fn without_bodies(&self, session: &mut Session, ids: &[&MessageId]) -> Result<Found, Fault> {

@@ -64,11 +64,12 @@ impl SqlStore {
         let tick = self.time.tick(now);
         let is_over = |end: i64| end as u64 <= tick;
         let over: Vec<_> = scan.leases.iter().filter(|(_, end)| is_over(*end)).map(|(id, _)| id).collect();
-        let ended = if over.is_empty() {
-            0
+        let (ended, damaged) = if over.is_empty() {
+            (0, 0)
         } else {
             self.transact(|borrowed| Box::pin(self.end_leases(borrowed.session, now, &over))).await?
         };
+        self.writes.count_damaged(damaged);
         if over.len() > LEASES_MAX || self.forget(now, scan.kept).await? {
             again = Duration::ZERO;
         }
@@ -169,7 +170,13 @@ impl SqlStore {
         Ok(scan)
     }
 
-    async fn end_leases(&self, session: &mut Session, now: Now, ids: &[&MessageId]) -> Result<usize, Fault> {
+    /// Ends these leases. Gives of how many messages, and how many others could not be read and are dead letters now.
+    async fn end_leases(
+        &self,
+        session: &mut Session,
+        now: Now,
+        ids: &[&MessageId],
+    ) -> Result<(usize, usize), Fault> {
         let slot = self.slots.take();
         let mut ids = ids[..ids.len().min(LEASES_MAX)].to_vec();
         ids.sort_unstable();
@@ -177,8 +184,10 @@ impl SqlStore {
         let tick = self.time.tick(now);
         rows.retain(|row| row.record.state == State::InFlight && row.lease_end <= tick);
         let mut deltas = CounterDeltas::default();
+        let mut damaged = 0;
         for bad in bad.iter().filter(|bad| bad.queue_no == Some(IN_FLIGHT)) {
             self.bury(session, now, bad, &mut deltas).await?;
+            damaged += 1;
         }
         for row in &mut rows {
             lose(row, now, "the lease ran out", &mut deltas);
@@ -187,6 +196,6 @@ impl SqlStore {
         self.write(session, now, &rows).await?;
         self.send_hints(session, now, rows.iter().copied()).await?;
         self.count(session, &slot, deltas).await?;
-        Ok(rows.len())
+        Ok((rows.len(), damaged))
     }
 }

@@ -23,6 +23,8 @@ struct Faults {
     failed: u32,
     /// The latest insert found no room. A heartbeat needs none.
     room: Option<StoreError>,
+    /// Dead letters that were made of accepted messages because their rows could not be read.
+    damaged: u64,
 }
 
 impl Faults {
@@ -50,6 +52,15 @@ impl Writes {
             Err(error) if error.kind == StoreErrorKind::Full => self.lock().room = Some(error.clone()),
             Err(_) => {}
         }
+    }
+
+    /// So many more messages could not be read, and that they are dead letters is committed.
+    pub(super) fn count_damaged(&self, count: usize) {
+        self.lock().damaged += count as u64;
+    }
+
+    pub(super) fn damaged(&self) -> u64 {
+        self.lock().damaged
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -78,6 +78,32 @@ fn out_of_memory_nothing_new_is_taken_and_what_is_there_goes_out() {
 }
 
 #[test]
+fn pausing_while_redis_is_out_of_memory_is_told_as_unavailable_and_keeps_no_sweep_from_its_end() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        let lanes = [lane("work"), lane("held")];
+        store.set_paused(&lane("held"), true).await.unwrap();
+        store.sweep(now(0), &lanes).await.unwrap();
+        server.run::<()>(&["SET", "duly:{main}:paused", "x"]);
+        store.sweep(now(1), &lanes).await.unwrap();
+        server.run::<()>(&["DEL", "duly:{main}:paused"]);
+        server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        let error = store.set_paused(&lane("work"), true).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        assert!(error.what.contains("out of memory"), "{error}");
+        let swept = store.sweep(now(2), &lanes).await.unwrap();
+        assert_eq!(swept.paused, None, "what was paused cannot be written back yet");
+        server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+        let swept = store.sweep(now(3), &lanes).await.unwrap();
+        assert_eq!(swept.paused, Some(vec![lane("held")]));
+        store.set_paused(&lane("work"), true).await.unwrap();
+    });
+}
+
+#[test]
 fn a_flushed_redis_is_noticed_by_the_next_sweep_and_nothing_is_accepted_as_if_nothing_had_happened() {
     if !redis::installed() {
         return;

@@ -3,6 +3,7 @@
 
 mod bed;
 mod cluster;
+mod damaged;
 mod faults;
 mod health;
 mod in_store_delivery;

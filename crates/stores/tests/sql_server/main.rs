@@ -4,6 +4,7 @@
 mod bed;
 mod commits;
 mod contention;
+mod damaged;
 mod lanes;
 mod nodes;
 mod outages;

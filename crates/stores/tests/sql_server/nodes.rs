@@ -139,6 +139,20 @@ both! {
         assert!(error.what.contains("newer Duly"), "{error}");
     }
 
+    fn tables_of_an_older_layout_are_refused_and_left_as_they_are(bed: shared) {
+        let store = node(&bed, "one", 1).await;
+        fill(&store, 0, 3).await;
+        store.close().await.unwrap();
+        // As they were before a column got another name.
+        bed.sql("ALTER TABLE delay_message RENAME COLUMN claim_call TO last_call");
+        bed.sql("UPDATE duly_store SET value = '1' WHERE name = 'step'");
+        let error = SqlStore::open(bed.url(), options("one", 2), now(0)).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable);
+        assert!(error.what.contains("older Duly (layout 1") && error.what.contains("empty database"), "{error}");
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM delay_message WHERE COALESCE(last_call, 0) = 0"), "3", "nothing is changed");
+        assert_eq!(bed.sql("SELECT value FROM duly_store WHERE name = 'step'"), "1");
+    }
+
     fn many_that_start_on_an_empty_database_make_one_store(bed: shared) {
         let starts: Vec<_> = (1..=6)
             .map(|n| {

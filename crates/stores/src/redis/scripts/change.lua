@@ -5,7 +5,7 @@
 -- ARGV    what: "cancel", "reschedule", "expire", "replay" or "purge"; then id and due time (6 bytes: the new one if moved, the one
 --         that it must still have if expired, else ""), in pairs, no id twice
 -- result  per pair: "d" done and whether it may have been delivered (1 byte); "t" too late and its state (1 byte);
---         "u" unknown
+--         "u" unknown; "g" and the id: it cannot be read, and nothing is changed
 local IN_FLIGHT, EXPIRED = 1, 2
 local what = ARGV[FIRST]
 local wanted = (what == 'replay' or what == 'purge') and DEAD or PENDING
@@ -53,11 +53,13 @@ end
 
 for i, id in ipairs(ids) do
   local m = packed[i] and open(id, packed[i])
-  if not m then
+  if not packed[i] then
     answers[i] = 'u'
+  elseif not m then
+    answers[i] = 'g' .. id
   elseif m.state ~= wanted or claims[i] then
     answers[i] = 't' .. char(claims[i] and IN_FLIGHT or m.state)
-  elseif what == 'expire' and m.due ~= ARGV[FIRST + 2 * i] then
+  elseif what == 'expire' and m.due ~= ARGV[FIRST + 2 * i] or what == 'replay' and m.reason == DAMAGED then
     answers[i] = 't' .. char(m.state)
   else
     change[what](m, ARGV[FIRST + 2 * i])

@@ -9,10 +9,10 @@ local answers = {}
 for i = FIRST + 2, #ARGV, 2 do
   local id, held = ARGV[i], call('HGET', claim, ARGV[i])
   local answer = 'l'
-  if held then
+  if held and #held >= CLAIM_LEN then
     local token, old_end, _, holder, lost, instance, due, number = unpacked(CLAIM, held)
     if token == tonumber(ARGV[i + 1]) and old_end > tick then
-      add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number))
+      add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number) .. held:sub(CLAIM_LEN + 1))
       add('ZADD', lease, lease_end, id)
       answer = 'd'
     end

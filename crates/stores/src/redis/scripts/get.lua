@@ -12,8 +12,9 @@ local answers = {}
 for i = 1, #ids do
   local value = packed[i]
   if value and ARGV[FIRST] == 'head' then
+    -- What cannot be read is told as it is.
     local m = open(ids[i], value)
-    value = value:sub(1, #value - #m.body)
+    value = value:sub(1, #value - (m and #m.body or 0))
   end
   answers[i] = value and (claims[i] and '1' or '0') .. value or ''
 end

@@ -21,9 +21,10 @@ local answers = {}
 
 for i, id in ipairs(ids) do
   local first, new = known[i], packed[i]
-  local state = first and first:byte(1) % ACCEPTED
+  local state = first and #first > 16 and first:byte(1) % ACCEPTED
   if first and state ~= CANCELLED then
-    if first:sub(9, 16) ~= new:sub(9, 16) then
+    -- What cannot be read is not the same.
+    if not state or state > CANCELLED or first:sub(9, 16) ~= new:sub(9, 16) then
       answers[i] = 'c'
     else
       if state == PENDING and call('HEXISTS', claim, id) == 1 then state = IN_FLIGHT end

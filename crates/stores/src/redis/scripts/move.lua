@@ -2,7 +2,7 @@
 -- Moves what is due in one lane straight into the streams that its topics name. Not run at all when Redis is out of memory.
 --
 -- Left where it is, for a claim, is what is not simple: what was tried before, has a longest lateness, has a property that
--- is named like a field of ours, or whose stream is none.
+-- is named like a field of ours, or whose stream is none; and what cannot be read, before anything of it is in a stream.
 --
 -- KEYS    as in prelude.lua; 14 the set of paused lanes; then streams. Never in a Cluster: these are in other slots
 -- ARGV    lane of a sink, the node that must own it here (instance 8, fencing token 8), how many at most (up to 255), how many bytes at most (about), the most entries of a stream and the age of the
@@ -50,6 +50,9 @@ local DATED = '>Bxc6c8' .. ('x'):rep(#lane) .. 'c6I4BBc0'
 local TOPIC, TAG, KEY, LATENESS, RETRY, PROPERTIES = 1, 2, 4, 8, 16, 32
 local RETRY_LEN = 4 + 1 + 8 + 8
 
+-- The numbers of the state and the rank of what is pending, the flag of the time of acceptance left out.
+local function is_pending(first) return first % ACCEPTED == PENDING and first < 16 * 10 end
+
 -- Of a head that has more than a topic: the properties as fields, and tag and key; nil if they are not simple.
 local function more_fields(packed, at, has)
   local fields, last, text, name = {}, {}, nil, nil
@@ -73,7 +76,7 @@ local function more_fields(packed, at, has)
       fields[i], fields[i + 1] = name, text
     end
   end
-  return fields, last
+  return fields, last, at
 end
 
 -- A record is what a claim and a settle would have left: one try, delivered now, its body gone.
@@ -96,16 +99,22 @@ local told, records, used, looked, moved = {}, {}, {}, 0, 0
 
 -- Moves one message. Says whether it needs a claim instead.
 local function move(member, id, packed)
+  if #packed < AFTER_LANE or sub(packed, 17, AFTER_LANE - 1) ~= LANE_PART or not is_pending(byte(packed, 1)) then return true end
   local flags = byte(packed, 2)
   local mime = MIMES[flags]
   if not mime then return true end
-  local first, due, hash, head_len, has, topic, at
+  local is_whole, first, due, hash, head_len, has, topic, at
   local accepted = ''
   if byte(packed, 1) % 16 >= ACCEPTED then
-    first, due, hash, accepted, head_len, has, topic, at = unpacked(DATED, packed)
+    is_whole, first, due, hash, accepted, head_len, has, topic, at = pcall(unpacked, DATED, packed)
   else
-    first, due, hash, head_len, has, topic, at = unpacked(SHAPE, packed)
+    is_whole, first, due, hash, head_len, has, topic, at = pcall(unpacked, SHAPE, packed)
   end
+  -- It waits where its due time says.
+  if not is_whole or has % 2 ~= TOPIC or due ~= sub(member, #own + 1, #own + 6) then return true end
+  local head_at = AFTER_LANE + #accepted
+  local body_at, entry = head_at + 4 + head_len, nil
+  if body_at > #packed + 1 or (has == TOPIC and at ~= body_at) then return true end
   local stream = streams[topic]
   if not stream then
     if not missing_known[topic] and #missing < MISSING_MAX then
@@ -119,14 +128,12 @@ local function move(member, id, packed)
     text = string.format('%.0f', time(due))
     due_texts[due], due_counts[due] = text, 0
   end
-  local head_at = AFTER_LANE + #accepted
-  local body_at, entry = head_at + 4 + head_len, nil
   local body = sub(packed, body_at)
   if has == TOPIC then
     entry = try('XADD', topic, '*', 'body', body, 'content-type', mime, 'duly-id', id, 'duly-due', text, 'duly-attempt', '1')
   else
-    local fields, last = more_fields(packed, at, has)
-    if not fields then return true end
+    local is_read, fields, last, fields_end = pcall(more_fields, packed, at, has)
+    if not is_read or not fields or fields_end ~= body_at then return true end
     for _, field in ipairs({ 'duly-id', id, 'duly-due', text, 'duly-attempt', '1', unpack(last) }) do
       fields[#fields + 1] = field
     end

@@ -12,7 +12,8 @@ for i = FIRST + 2, FIRST + 1 + there do alive[ARGV[i]] = true end
 for i = FIRST + 2 + there, #ARGV, 2 do
   local lane, wanted = ARGV[i], ARGV[i + 1] == '1'
   local held = call('HGET', owner, lane)
-  local holder = held and held:sub(1, 8)
+  -- What something else wrote is nobody's right.
+  local holder = held and #held == 16 and held:sub(1, 8)
   local answer = ''
   if holder == me then
     -- What is on its way to the target goes by the old right: that stays until it has arrived.

@@ -156,7 +156,15 @@ end
 local ACCEPTED = 8
 local NO_LIFE = { attempts = 0, ended = 0, reason = 255, receipt = '', tries = 0, history = '' }
 
-local function open(id, packed)
+-- Whether so many tries fill the history. Of each: at 6, outcome 1, detail 2 + n.
+local function is_history(history, tries)
+  local at = 1
+  for _ = 1, tries do at = at + 9 + unpacked('>I2', history, at + 7) end
+  return at == #history + 1
+end
+
+-- Fails, or gives nothing, if these bytes are no message.
+local function parse(id, packed)
   local first, flags, lane_len = packed:byte(1), packed:byte(2), packed:byte(17)
   local m = {
     id = id, state = first % ACCEPTED, rank = floor(first / 16), kind = flags % 4, lost = floor(flags / 4) % 4,
@@ -181,6 +189,7 @@ local function open(id, packed)
     m.attempts, m.ended, m.reason, receipt_len = unpacked('>I4I6BI4', life, 7)
     m.receipt = life:sub(22, 21 + receipt_len)
     m.tries, m.history = life:byte(22 + receipt_len), life:sub(23 + receipt_len)
+    if not is_history(m.history, m.tries) then return nil end
     at = at + 4 + len
   end
   m.head = ''
@@ -189,8 +198,17 @@ local function open(id, packed)
     m.head = packed:sub(at, at + 3 + len)
     at = at + 4 + len
   end
+  -- A part that was cut off ends behind the last byte.
+  if at > #packed + 1 or m.state > CANCELLED or m.rank > 9 then return nil end
   m.body = packed:sub(at)
   return m
+end
+
+-- The message that is packed; nothing if it cannot be read, because something else wrote it. No script may fail over that: it
+-- would fail at every call, and end no lease of its shard.
+local function open(id, packed)
+  local is_parsed, m = pcall(parse, id, packed)
+  return is_parsed and m or nil
 end
 
 local function close(m)
@@ -289,8 +307,23 @@ local function finished(m, state)
   add('HSET', msg, m.id, close(m))
 end
 
--- Packed claim: token 8, end 8, span 8, holder 1 (0: a process, 1: a client, 2: a client that was given nothing else), lost 1, instance 8, due 6, number of the call 8.
-local CLAIM = '>I8I8I8BBc8c6c8'
+-- Packed claim: token 8, end 8, span 8, holder 1 (0: a process, 1: a client, 2: a client that was given nothing else), lost 1, instance 8, due 6, number of the call 8,
+-- then the lane, which is counted there also if the message itself cannot be read. Claims of older versions do not have it.
+local CLAIM, CLAIM_LEN = '>I8I8I8BBc8c6c8', 48
+
+local function open_claim(held)
+  if held and #held >= CLAIM_LEN then return unpacked(CLAIM, held) end
+end
+
+local function lane_of_claim(held)
+  if held and #held > CLAIM_LEN then return held:sub(CLAIM_LEN + 1) end
+end
+
+-- The same as open() for a message that is claimed: it is of the lane in which it was.
+local function open_claimed(id, packed, held)
+  local m, lane = packed and open(id, packed), lane_of_claim(held)
+  if m and (not lane or m.lane == lane) then return m end
+end
 
 -- Takes a message out of flight.
 local function land(m)
@@ -302,11 +335,45 @@ end
 
 -- A claim that nobody settled: counted, and under suspicion. What was lost before had been claimed alone.
 local LOST, ALONE = 8, 2
-local function lose(m, why)
-  local held = call('HGET', claim, m.id)
+local function lose(m, held, why)
   local was_alone = m.lost > 0 or (held and held:byte(25) == ALONE)
   land(m)
   note(m, six(now) .. char(LOST) .. pack('>I2', #why) .. why, 1, 1)
   m.lost = was_alone and 2 or 1
   put(m)
+end
+
+-- A message that cannot be read becomes a dead letter with what is packed as its body, so that the books balance and somebody
+-- sees it. It is not replayed: nobody knows what it said.
+local DAMAGED, FAILED, BYTES, USUAL_RANK = 4, 7, 2, 5
+local UNREADABLE = 'what Redis holds of it cannot be read: something else wrote there; the body is what was found'
+local UNKNOWN = 'unknown'
+-- As a head has it that says nothing but the topic.
+local UNKNOWN_TOPIC = pack('>I4', 2 + #UNKNOWN) .. char(1, #UNKNOWN) .. UNKNOWN
+local function set_aside(id, lane, due, packed, maybe)
+  lane = lane or ('q' .. UNKNOWN)
+  local is_sink = lane:sub(1, 1) == 's'
+  local m = {
+    id = id, state = DEAD, rank = USUAL_RANK, kind = BYTES, lost = 0, maybe = maybe, sink = is_sink and 1 or 0, due = due, ready = due,
+    -- So the same message sent again is a duplicate.
+    hash = #packed >= 16 and packed:sub(9, 16) or ('\0'):rep(8),
+    lane = lane, lane_text = lane:sub(2), accepted = '', head = is_sink and UNKNOWN_TOPIC or '', body = packed,
+  }
+  for field, value in pairs(NO_LIFE) do m[field] = value end
+  m.ended, m.reason = now, DAMAGED
+  note(m, six(now) .. char(FAILED) .. pack('>I2', #UNREADABLE) .. UNREADABLE, 0, maybe)
+  add('ZADD', dead, 0, due .. id)
+  add('HSET', msg, id, close(m))
+  tally(counts, '#dead', 1)
+  tally(counts, 'd' .. lane, 1)
+end
+
+-- The same for one that is claimed.
+local function set_aside_claimed(id, held, packed, maybe)
+  local lane = lane_of_claim(held)
+  remove('HDEL', claim, id)
+  remove('ZREM', lease, id)
+  tally(counts, '#in_flight', -1)
+  if lane then tally(counts, 'f' .. lane, -1) end
+  set_aside(id, lane, held and #held >= CLAIM_LEN and held:sub(35, 40) or six(now), packed or '', maybe)
 end

@@ -6,28 +6,32 @@
 --         the suspect, "e" and the end of its lease on the new clock, in microseconds of the store's time, or "h", the
 --         instance and the number of the call whose answer never came: handed back, as it was before. Only then the token is not
 --         known: 0. Every process counts its calls from 1, so the number alone may be another's
--- result  how many were still there
-local found = 0
+-- result  how many were still there; the ids of those that could not be read and are dead letters now
+local found, aside = 0, {}
 for i = FIRST, #ARGV, 3 do
   local id, known, what = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local held, packed = call('HGET', claim, id), call('HGET', msg, id)
-  if held and packed then
-    local token, _, span, holder, lost, instance, due, number = unpacked(CLAIM, held)
-    if what == 'h' .. instance .. number then
-      land(open(id, packed))
-      put(open(id, packed))
+  local token, _, span, holder, lost, instance, due, number = open_claim(held)
+  local is_unanswered = token and what == 'h' .. instance .. number
+  if token and packed and (is_unanswered or token == known) then
+    local m = open_claimed(id, packed, held)
+    if not m then
+      set_aside_claimed(id, held, packed, is_unanswered and 0 or 1)
+      aside[#aside + 1] = id
+    elseif is_unanswered then
+      land(m)
+      put(m)
       found = found + 1
-    elseif token == known then
-      local m = open(id, packed)
+    else
       if what == 'l' then
-        lose(m, 'the process ended')
+        lose(m, held, 'the process ended')
       elseif what == 'd' then
         land(m)
         m.lost, m.maybe = 1, 1
         put(m)
       else
         local lease_end = what:sub(2)
-        add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number))
+        add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number) .. held:sub(CLAIM_LEN + 1))
         add('ZADD', lease, lease_end, id)
       end
       found = found + 1
@@ -35,4 +39,4 @@ for i = FIRST, #ARGV, 3 do
   end
 end
 finish(0)
-return { tostring(found) }
+return { tostring(found), unpack(aside) }

@@ -4,7 +4,8 @@
 -- KEYS    as in prelude.lua
 -- ARGV    how many leases to end at most, how many of the soonest lanes to name; then, if that is 0, the lanes asked for
 -- result  how many leases ended, when the next one ends ("" if none), how many are pending, how many in flight; how many lanes this node
---         owns here, and lane and fencing token of each, in pairs; then the
+--         owns here, how many messages could not be read and are dead letters now; lane and fencing token of each lane, in pairs; the
+--         ids of those messages; then the
 --         ready times of the lanes asked for ("" if nothing waits), or lane and ready time of the soonest ones, in pairs
 -- A key that something else wrote to fails most scripts and not all: here it is named, until it is gone.
 local TYPES = {
@@ -18,11 +19,16 @@ for i, kind in ipairs(TYPES) do
 end
 
 local ids = call('ZRANGEBYSCORE', lease, '-inf', ARGV[3], 'LIMIT', 0, tonumber(ARGV[FIRST]))
+local aside = {}
 if #ids > 0 then
-  local packed = call('HMGET', msg, unpack(ids))
+  local packed, claims = call('HMGET', msg, unpack(ids)), call('HMGET', claim, unpack(ids))
   for i, id in ipairs(ids) do
-    if packed[i] then
-      lose(open(id, packed[i]), 'the lease ran out')
+    local m = open_claimed(id, packed[i], claims[i])
+    if m then
+      lose(m, claims[i], 'the lease ran out')
+    elseif packed[i] or claims[i] then
+      set_aside_claimed(id, claims[i], packed[i], 1)
+      aside[#aside + 1] = id
     else
       remove('ZREM', lease, id)
     end
@@ -38,12 +44,13 @@ local answers = {
 -- What a node takes itself to own and what is written may differ, where Redis lost its last second.
 local me, owners, mine = ARGV[8]:sub(1, 8), call('HGETALL', owner), {}
 for i = 1, #owners, 2 do
-  if owners[i + 1]:sub(1, 8) == me then
+  if #owners[i + 1] == 16 and owners[i + 1]:sub(1, 8) == me then
     mine[#mine + 1], mine[#mine + 2] = owners[i], string.format('%.0f', (unpacked('>I8', owners[i + 1], 9)))
   end
 end
-answers[5] = tostring(#mine / 2)
+answers[5], answers[6] = tostring(#mine / 2), tostring(#aside)
 for _, text in ipairs(mine) do answers[#answers + 1] = text end
+for _, id in ipairs(aside) do answers[#answers + 1] = id end
 local soonest_max = tonumber(ARGV[FIRST + 1])
 if soonest_max > 0 then
   for _, text in ipairs(call('ZRANGE', soonest, 0, soonest_max - 1, 'WITHSCORES')) do answers[#answers + 1] = text end

@@ -1,0 +1,301 @@
+//! Messages whose values in Redis something else wrote to: each is a dead letter, and its neighbours are delivered.
+
+use duly_core::{
+    Attempt, DeadReason, Lane, MessageId, Outcome, State, Store, StoredMessage, Tag,
+    store::{Changed, Claim, Holder, Inserted, Query, Settle, Settled, Settlement, StoreErrorKind},
+};
+use duly_stores::{RedisStore, redis::Options};
+use testkit::{
+    block_on,
+    servers::redis::{self, Redis},
+};
+
+use crate::{
+    bed::{claim, deliver, id, insert, lane, message, ms, now, open, single},
+    in_store_delivery,
+};
+
+const LEASE_MS: u64 = 30_000;
+
+/// What a value is made into, in Lua: `v` is what it was.
+const DAMAGES: [(&str, &str); 10] = [
+    ("nothing", "false"),
+    ("an empty value", "''"),
+    ("five bytes", "v:sub(1, 5)"),
+    ("a value that is cut off in the middle", "v:sub(1, 40)"),
+    ("text of something else", "('{\"hello\": true}'):rep(9)"),
+    ("another lane", "(v:gsub('work', 'play'))"),
+    ("a history that is too short", "(v:gsub('no answer', 'no'))"),
+    ("more tries than its history has", "(v:gsub('\\1(......\\7%z\\9no answer)', '\\200%1'))"),
+    ("a tag that is no text", "(v:gsub('red', '\\255\\255\\255'))"),
+    ("a state that is none", "string.char(v:byte(1) + 6) .. v:sub(2)"),
+];
+
+fn shard_of(text: &str) -> u64 {
+    id(text).hash64() % 16
+}
+
+/// The ids of messages that are all in one shard.
+fn of_one_shard(count: usize) -> Vec<String> {
+    let names = (0..).map(|n| format!("m{n:04}"));
+    names.filter(|name| shard_of(name) == 3).take(count).collect()
+}
+
+fn key(text: &str, name: &str) -> String {
+    format!("duly:{{main:{}}}:{name}", shard_of(text))
+}
+
+/// Makes the value of this message into another.
+fn damage(server: &Redis, text: &str, into: &str) {
+    let script = format!(
+        "local v = redis.call('HGET', KEYS[1], ARGV[1]) local new = {into} \
+         if new then redis.call('HSET', KEYS[1], ARGV[1], new) else redis.call('HDEL', KEYS[1], ARGV[1]) end \
+         return new == v and 1 or 0"
+    );
+    let same: u8 = server.run(&["EVAL", &script, "1", &key(text, "msg"), text]);
+    assert_eq!(same, 0, "{into} changes it");
+}
+
+fn tagged(text: &str) -> StoredMessage {
+    let mut message = message(text, 0);
+    message.tag = Some(Tag::parse("red").unwrap());
+    message
+}
+
+/// Three messages of one shard that failed once, and wait again.
+async fn three_that_failed_once(store: &RedisStore) -> Vec<String> {
+    let names = of_one_shard(3);
+    insert(store, names.iter().map(|name| tagged(name)).collect()).await.unwrap();
+    let claimed = claim(store, 1, 10).await.unwrap().messages;
+    let attempt = Attempt::new(ms(1), Outcome::Failed, "no answer");
+    let settle =
+        |receipt| Settle { receipt, settlement: Settlement::Retry { at: ms(10), attempt: attempt.clone() } };
+    let batch = claimed.into_iter().map(|leased| settle(leased.receipt)).collect();
+    assert_eq!(store.settle(now(1), batch).await.unwrap(), [Settled::Done; 3]);
+    names
+}
+
+/// One message of three is a dead letter that says so; nothing else of it is left.
+async fn one_is_set_aside(store: &RedisStore, damaged: &str, what: &str) {
+    assert_eq!(store.metrics().damaged, 1, "{what}");
+    let dead = store.list(&Query::all(State::Dead)).await.unwrap().records;
+    assert_eq!(dead.len(), 1, "{what}");
+    assert_eq!(
+        (dead[0].message.id.as_str(), dead[0].reason, dead[0].message.lane()),
+        (damaged, Some(DeadReason::Damaged), lane("work")),
+        "{what}"
+    );
+    assert!(dead[0].history[0].detail.contains("cannot be read"), "{what}: {:?}", dead[0].history);
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance(), "{what}: {totals:?}");
+    assert_eq!((totals.accepted, totals.dead, totals.pending, totals.in_flight), (3, 1, 0, 0), "{what}");
+    let lanes = store.lanes(now(LEASE_MS * 3)).await.unwrap();
+    assert_eq!(lanes.len(), 1, "{what}: {lanes:?}");
+    assert_eq!((lanes[0].dead, lanes[0].pending, lanes[0].in_flight), (1, 0, 0), "{what}");
+    assert_eq!(store.health().await.whole(), Ok(()), "{what}");
+
+    assert_eq!(
+        store.replay(now(1), &[id(damaged)]).await.unwrap(),
+        [Changed::TooLate(State::Dead)],
+        "{what}: nobody knows what it said"
+    );
+    assert!(matches!(store.purge(now(1), &[id(damaged)]).await.unwrap()[..], [Changed::Done { .. }]));
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance() && totals.purged == 1, "{what}: {totals:?}");
+}
+
+#[test]
+fn a_message_that_something_else_wrote_to_is_a_dead_letter_and_its_neighbours_are_delivered() {
+    if !redis::installed() {
+        return;
+    }
+    for (what, into) in DAMAGES {
+        block_on(async {
+            let (server, store) = single().await;
+            let names = three_that_failed_once(&store).await;
+            damage(&server, &names[1], into);
+            let claimed = claim(&store, 20, 10).await.unwrap().messages;
+            let got: Vec<_> = claimed.iter().map(|leased| leased.message.id.as_str()).collect();
+            assert_eq!(got, [&names[0], &names[2]], "{what}");
+            let swept = store.sweep(now(20), &[lane("work")]).await.unwrap();
+            assert_eq!((swept.leases_ended, swept.next.len()), (0, 0), "{what}");
+            deliver(&store, 21, &claimed).await.unwrap();
+            assert!(claim(&store, LEASE_MS * 2, 10).await.unwrap().messages.is_empty(), "{what}: it is gone");
+            one_is_set_aside(&store, &names[1], what).await;
+        });
+    }
+}
+
+#[test]
+fn a_message_that_something_else_wrote_to_while_it_was_claimed_keeps_no_lease_from_ending() {
+    if !redis::installed() {
+        return;
+    }
+    for (what, into) in DAMAGES {
+        block_on(async {
+            let (server, store) = single().await;
+            let names = three_that_failed_once(&store).await;
+            assert_eq!(claim(&store, 20, 10).await.unwrap().messages.len(), 3);
+            damage(&server, &names[1], into);
+            let swept = store.sweep(now(20 + LEASE_MS), &[lane("work")]).await.unwrap();
+            assert_eq!((swept.leases_ended, swept.next.len()), (3, 1), "{what}");
+            // Suspects are claimed one at a time; one that only Rust cannot read is among them.
+            let mut got = Vec::new();
+            for _ in 0..3 {
+                let claimed = claim(&store, 21 + LEASE_MS, 10).await.unwrap().messages;
+                got.extend(claimed.iter().map(|leased| leased.message.id.to_string()));
+                deliver(&store, 22 + LEASE_MS, &claimed).await.unwrap();
+            }
+            assert_eq!(got, [names[0].clone(), names[2].clone()], "{what}");
+            one_is_set_aside(&store, &names[1], what).await;
+        });
+    }
+}
+
+#[test]
+fn an_outcome_of_a_message_that_cannot_be_read_keeps_no_other_from_being_recorded() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        let names = three_that_failed_once(&store).await;
+        let claimed = claim(&store, 20, 10).await.unwrap().messages;
+        damage(&server, &names[1], "v:sub(1, 40)");
+        let settle = |receipt| Settle { receipt, settlement: Settlement::Delivered { receipt: None } };
+        let batch = claimed.into_iter().map(|leased| settle(leased.receipt)).collect();
+        let settled = store.settle(now(21), batch).await.unwrap();
+        assert_eq!(settled, [Settled::Done, Settled::Lost, Settled::Done]);
+        let dead = store.get(&[id(&names[1])]).await.unwrap().remove(0).unwrap();
+        assert!(dead.maybe_delivered, "it may have arrived");
+        one_is_set_aside(&store, &names[1], "an outcome").await;
+    });
+}
+
+#[test]
+fn a_message_that_cannot_be_read_fails_no_question_about_others() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        let names = of_one_shard(4);
+        let ids: Vec<MessageId> = names.iter().map(|name| id(name)).collect();
+        let all = || names.iter().map(|name| message(name, 0)).collect();
+        insert(&store, all()).await.unwrap();
+        damage(&server, &names[1], "''");
+        damage(&server, &names[3], "v:sub(1, 20)");
+        let listed = store.list(&Query::all(State::Pending)).await.unwrap().records;
+        let listed: Vec<_> = listed.iter().map(|record| record.message.id.as_str()).collect();
+        assert_eq!(listed, [&names[0], &names[2]]);
+        assert!(store.get(&[ids[0].clone(), ids[2].clone()]).await.unwrap().iter().all(Option::is_some));
+        for n in [1, 3] {
+            for error in [
+                store.get(&ids[n..=n]).await.unwrap_err(),
+                store.cancel(now(1), &ids[n..=n]).await.unwrap_err(),
+            ] {
+                assert!(error.kind == StoreErrorKind::Damaged && error.what.contains(&names[n]), "{error}");
+            }
+        }
+        let is_duplicate = |answer: &Inserted| matches!(answer, Inserted::Duplicate { .. });
+        let again = insert(&store, all()).await.unwrap();
+        assert!(again[1] == Inserted::Conflict, "whether it is the same is not known: {again:?}");
+        assert!([0, 2, 3].iter().all(|n| is_duplicate(&again[*n])), "{again:?}");
+        let error = store.cancel(now(1), &ids).await.unwrap_err();
+        assert!(error.is_maybe_done(), "the others are cancelled: {error}");
+        let cancelled = store.list(&Query::all(State::Cancelled)).await.unwrap().records;
+        assert_eq!(cancelled.len(), 2);
+        assert!(claim(&store, 1, 10).await.unwrap().messages.is_empty());
+        assert_eq!(store.metrics().damaged, 2);
+        let again = insert(&store, vec![message(&names[3], 0)]).await.unwrap();
+        assert!(matches!(again[..], [Inserted::Duplicate { state: State::Dead, .. }]), "{again:?}");
+        assert!(store.totals().await.unwrap().balance());
+    });
+}
+
+#[test]
+fn claims_of_a_process_that_is_gone_are_ended_though_one_cannot_be_read() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        let names = three_that_failed_once(&store).await;
+        assert_eq!(claim(&store, 20, 10).await.unwrap().messages.len(), 3);
+        store.close().await.unwrap();
+        damage(&server, &names[1], "v:sub(1, 40)");
+        server.run::<()>(&["HSET", &key(&names[2], "claim"), &names[2], "x"]);
+        let store = RedisStore::open(&server.url(), Options::new(2), now(30)).await.unwrap();
+        let mut got = Vec::new();
+        for at in [30, 31, 30 + LEASE_MS, 31 + LEASE_MS] {
+            store.sweep(now(at), &[lane("work")]).await.unwrap();
+            let claimed = claim(&store, at, 10).await.unwrap().messages;
+            got.extend(claimed.iter().map(|leased| leased.message.id.to_string()));
+            deliver(&store, at, &claimed).await.unwrap();
+        }
+        assert_eq!(
+            got,
+            [names[0].clone(), names[2].clone()],
+            "the one with the damaged claim when its lease ended"
+        );
+        one_is_set_aside(&store, &names[1], "a restart").await;
+    });
+}
+
+#[test]
+fn what_goes_into_streams_goes_there_once_though_a_message_beside_it_cannot_be_read() {
+    if !redis::installed() {
+        return;
+    }
+    for (what, into) in DAMAGES.into_iter().filter(|(_, into)| !into.contains("gsub")) {
+        block_on(async {
+            let (server, store, mover) = in_store_delivery::bed().await;
+            // The stream is known from then on.
+            insert(&store, vec![in_store_delivery::to("orders", "first", 0)]).await.unwrap();
+            assert_eq!(mover.deliver_due(now(0), 100).await.unwrap().messages.len(), 1);
+            let names = of_one_shard(5);
+            let all = names.iter().map(|name| in_store_delivery::to("orders", name, 0)).collect();
+            insert(&store, all).await.unwrap();
+            damage(&server, &names[2], into);
+            let mut moved = 0;
+            for at in 1..4 {
+                moved += mover.deliver_due(now(at), 100).await.unwrap().messages.len();
+                let claim = Claim {
+                    lane: Lane::Sink(in_store_delivery::sink()),
+                    limit: 10,
+                    lease: std::time::Duration::from_millis(LEASE_MS),
+                    holder: Holder::Process,
+                };
+                assert!(store.claim(now(at), claim).await.unwrap().messages.is_empty(), "{what}");
+            }
+            assert_eq!((moved, server.run::<usize>(&["XLEN", "orders"])), (4, 5), "{what}");
+            let dead = store.list(&Query::all(State::Dead)).await.unwrap().records;
+            assert_eq!((dead.len(), dead[0].reason), (1, Some(DeadReason::Damaged)), "{what}");
+            assert_eq!(dead[0].message.lane(), Lane::Sink(in_store_delivery::sink()), "{what}");
+            let totals = store.totals().await.unwrap();
+            assert!(totals.balance() && totals.delivered == 5, "{what}: {totals:?}");
+        });
+    }
+}
+
+#[test]
+fn a_counter_that_is_no_number_stops_its_shard_and_no_other() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        server.run::<()>(&["HSET", "duly:{main:3}:count", "#in_flight", "many"]);
+        let mut got = 0;
+        for at in 1..20 {
+            let claimed = claim(&store, at, 100).await.unwrap().messages;
+            assert!(claimed.iter().all(|leased| leased.receipt.shard != 3));
+            got += claimed.len();
+        }
+        assert_eq!(got, (0..200).filter(|n| shard_of(&format!("m{n}")) != 3).count());
+        store.sweep(now(20 + LEASE_MS), &[lane("work")]).await.unwrap();
+        let error = open(&server.url(), Options::new(2)).await.err();
+        assert!(error.is_none_or(|error| error.kind == StoreErrorKind::Damaged));
+    });
+}

@@ -1,0 +1,93 @@
+//! Accepted messages whose rows somebody changed so that they are no messages any more: each is a dead letter, and its neighbours
+//! are delivered.
+
+use duly_core::{DeadReason, State, Store, StoredMessage, store::Query};
+use duly_stores::SqlStore;
+
+use crate::{
+    bed::{LEASE, claim, deliver, id, insert, lane, message, now, totals},
+    server::both,
+};
+
+/// What makes a row unreadable. Of an accepted message, no other column is checked when it is read.
+const DAMAGES: [&str; 8] = [
+    "history = 'x'",
+    "properties = 'x'",
+    "retry = 'x'",
+    "content_kind = 'x'",
+    "priority = 12",
+    "deliver_time_ms = -1",
+    "topic = ''",
+    "status = 'LOST'",
+];
+
+/// Of each kind of damage three messages, the one in the middle to be damaged; and what damages it.
+fn messages() -> (Vec<StoredMessage>, String) {
+    let (mut messages, mut statements) = (Vec::new(), String::new());
+    for (n, change) in DAMAGES.into_iter().enumerate() {
+        messages.extend(["a", "b", "c"].map(|part| message(&format!("m{n}-{part}"), 0)));
+        statements += &format!("UPDATE delay_message SET {change} WHERE message_id = 'm{n}-b'; ");
+    }
+    (messages, statements)
+}
+
+fn ids_of(part: &str) -> Vec<String> {
+    (0..DAMAGES.len()).map(|n| format!("m{n}-{part}")).collect()
+}
+
+/// Claims and delivers one message after the other, those that are good: each is given, and no other.
+async fn drain(store: &SqlStore, from: u64) {
+    let (mut got, mut good) = (Vec::new(), [ids_of("a"), ids_of("c")].concat());
+    for at in (from..).step_by(20).take(4 * DAMAGES.len()) {
+        let claimed = claim(store, at, 1).await.unwrap().messages;
+        got.extend(claimed.iter().map(|leased| leased.message.id.to_string()));
+        deliver(store, at, &claimed).await.unwrap();
+    }
+    got.sort_unstable();
+    good.sort_unstable();
+    assert_eq!(got, good);
+}
+
+/// The damaged ones are dead letters, counted and told of.
+async fn the_others_are_dead_letters(store: &SqlStore) {
+    let (all, count) = (totals(store).await, DAMAGES.len() as u64);
+    let numbers = (all.accepted, all.delivered, all.dead, all.pending, all.in_flight);
+    assert_eq!(numbers, (3 * count, 2 * count, count, 0, 0));
+    assert_eq!(store.metrics().damaged, count);
+    let dead = store.list(&Query::all(State::Dead)).await.unwrap().records;
+    let mut names: Vec<_> = dead.iter().map(|record| record.message.id.to_string()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ids_of("b"));
+    for record in dead {
+        assert_eq!(record.reason, Some(DeadReason::Invalid), "{record:?}");
+        assert!(record.history.last().is_some_and(|last| !last.detail.is_empty()), "{record:?}");
+    }
+    store.purge(now(1), &ids_of("b").iter().map(|name| id(name)).collect::<Vec<_>>()).await.unwrap();
+    assert_eq!(totals(store).await.purged, count);
+}
+
+both! {
+    fn a_row_that_is_damaged_before_its_claim_is_a_dead_letter_and_holds_up_no_other(bed: shared) {
+        let store = bed.store(1).await;
+        let (messages, damage) = messages();
+        insert(&store, messages).await.unwrap();
+        bed.sql(&damage);
+        drain(&store, 1).await;
+        store.sweep(now(1000), &[lane("work")]).await.unwrap();
+        the_others_are_dead_letters(&store).await;
+    }
+
+    fn a_row_that_is_damaged_while_it_is_claimed_keeps_no_lease_from_ending(bed: shared) {
+        let store = bed.store(1).await;
+        let (messages, damage) = messages();
+        let count = messages.len();
+        insert(&store, messages).await.unwrap();
+        assert_eq!(claim(&store, 1, count).await.unwrap().messages.len(), count);
+        bed.sql(&damage);
+        let over = 1 + LEASE.as_millis() as u64;
+        let swept = store.sweep(now(over), &[lane("work")]).await.unwrap();
+        assert_eq!(swept.leases_ended, 2 * DAMAGES.len());
+        drain(&store, over + 1).await;
+        the_others_are_dead_letters(&store).await;
+    }
+}
