@@ -98,7 +98,7 @@ impl Arguments {
         });
         let copied = copied.await.map_err(|e| Failure::failed(format!("the backup broke off: {e}")))?;
         bar.finish_and_clear();
-        let BackupReport { files, bytes, passes, damaged } =
+        let BackupReport { files, bytes, passes, damaged, .. } =
             copied.map_err(|e| Failure::failed(e.to_string()))?;
         // What is damaged in a table may have ended since, which only the whole copy shows.
         let read = if self.verify || damaged > 0 { Some(verified(out, &to).await?) } else { None };

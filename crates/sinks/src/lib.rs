@@ -217,6 +217,7 @@ const INSPECTED_TOPICS_MAX: usize = 64;
 
 /// Something at a target that works and is odd all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// What it is.
     pub detail: String,

@@ -107,6 +107,7 @@ pub struct Retry {
 /// A message that Duly has taken: it is durable.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Accepted {
     /// Its id, given or made.
     pub id: String,
@@ -131,6 +132,7 @@ pub struct Accepted {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub enum BatchResult {
     /// It was taken.
     Accepted(Accepted),
@@ -157,6 +159,7 @@ pub struct Reschedule {
 /// A message has another due time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Rescheduled {
     /// Which.
     pub id: String,
@@ -174,6 +177,7 @@ pub struct Rescheduled {
 /// A message is cancelled.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Cancelled {
     /// Which.
     pub id: String,
@@ -190,6 +194,7 @@ pub struct Cancelled {
 /// All that is known of a message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Message {
     /// Its id.
     pub id: String,
@@ -271,6 +276,7 @@ pub struct Message {
 /// One try.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Attempt {
     /// When its outcome was known.
     pub at: String,

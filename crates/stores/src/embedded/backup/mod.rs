@@ -43,6 +43,7 @@ const CHUNK: usize = 1 << 20;
 
 /// What a backup copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupReport {
     /// Files in the copy.
     pub files: u64,
