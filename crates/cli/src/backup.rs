@@ -98,7 +98,7 @@ impl Arguments {
         });
         let copied = copied.await.map_err(|e| Failure::failed(format!("the backup broke off: {e}")))?;
         bar.finish_and_clear();
-        let BackupReport { files, bytes, passes, damaged } =
+        let BackupReport { files, bytes, passes, damaged, .. } =
             copied.map_err(|e| Failure::failed(e.to_string()))?;
         // A damaged message of a table may have ended since. Only the whole copy shows that.
         let read = if self.verify || damaged > 0 { Some(verified(out, &to).await?) } else { None };

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::{
-    io::{BufRead, BufReader},
-    net::{SocketAddr, TcpListener},
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::Duration,
@@ -226,29 +226,85 @@ fn a_worker_of_the_guide_has_at_most_fifteen_lines() {
     }
 }
 
+/// Starts a worker of the guide in a folder, with a `handle` that fails at first.
+fn worker(folder: &Path, server: SocketAddr, language: &str) -> Worker {
+    let (_, program, file, behind, handle) = WORKERS.into_iter().find(|worker| worker.0 == language).unwrap();
+    let [code] = blocks(GUIDE, language)[..] else { panic!("one worker in {language}") };
+    let (before, after) = if behind.is_empty() { ("", code) } else { code.split_once(behind).unwrap() };
+    std::fs::write(folder.join(file), format!("{before}{behind}{handle}{after}")).unwrap();
+    let mut command = Command::new(program);
+    command.arg(file).current_dir(folder).env("DULY_URL", format!("http://{server}"));
+    Worker(command.stdout(Stdio::piped()).spawn().unwrap())
+}
+
+impl Worker {
+    /// What it says when it has handled something. What it says before is of errors.
+    fn handled(&mut self) -> String {
+        let said = BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        said.into_iter().find(|line| line.starts_with("handled")).unwrap_or_default()
+    }
+}
+
+/// Reads a call and gives its path.
+fn call(stream: &mut TcpStream) -> String {
+    let mut reader = BufReader::new(stream);
+    let (mut path, mut body) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let line = line.trim_end().to_ascii_lowercase();
+        if let Some(rest) = line.strip_prefix("post ") {
+            path = rest.split(' ').next().unwrap().to_owned();
+        } else if let Some(length) = line.strip_prefix("content-length: ") {
+            body = length.parse().unwrap();
+        } else if line.is_empty() {
+            reader.read_exact(&mut vec![0; body]).unwrap();
+            return path;
+        }
+    }
+}
+
+/// Answers as Duly does, but hangs up in the middle of its first answer.
+fn hang_up_once(listener: &TcpListener) {
+    const ANSWER: &str = r#"{"messages":[{"id":"42","receipt":"r","topic":"order","json":{"order":42}}]}"#;
+    let mut is_first = true;
+    loop {
+        let (mut stream, _) = listener.accept().unwrap();
+        let body = if call(&mut stream).ends_with("/receive") { ANSWER } else { r#"{"results":[]}"# };
+        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json";
+        let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let part = if std::mem::take(&mut is_first) { answer.len() - 20 } else { answer.len() };
+        // Whoever has gone away does not read it.
+        let _ = stream.write_all(&answer.as_bytes()[..part]);
+    }
+}
+
+#[test]
+fn the_workers_of_the_guide_go_on_after_a_connection_that_was_closed_in_the_middle_of_an_answer() {
+    for (language, program, ..) in WORKERS {
+        if !there(program) {
+            continue;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (addr, folder) = (listener.local_addr().unwrap(), tempfile::tempdir().unwrap());
+        std::thread::spawn(move || hang_up_once(&listener));
+        assert_eq!(worker(folder.path(), addr, language).handled(), "handled 42", "{language}");
+    }
+}
+
 #[test]
 fn the_workers_of_the_guide_go_on_after_their_database_was_away() {
-    for (language, program, file, behind, handle) in WORKERS {
+    for (language, program, ..) in WORKERS {
         if !there(program) {
             continue;
         }
         let server = Server::start();
-        let [code] = blocks(GUIDE, language)[..] else { panic!("one worker in {language}") };
-        let (before, after) = if behind.is_empty() { ("", code) } else { code.split_once(behind).unwrap() };
-        std::fs::write(server.folder.path().join(file), format!("{before}{behind}{handle}{after}")).unwrap();
         let message =
             r#"{"topic":"order","id":"42","json":{"order":42},"retry":{"min":"20ms","max":"80ms"}}"#;
         let sent = server.run(&format!("curl -sf http://127.0.0.1:7380/v1/messages -d '{message}'"));
         assert!(sent.status.success(), "{sent:?}");
-        let mut command = Command::new(program);
-        command
-            .arg(file)
-            .current_dir(server.folder.path())
-            .env("DULY_URL", format!("http://{}", server.addr));
-        let mut worker = Worker(command.stdout(Stdio::piped()).spawn().unwrap());
-        let mut said = String::new();
-        BufReader::new(worker.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "handled 42\n", "{language}");
+        let mut worker = worker(server.folder.path(), server.addr, language);
+        assert_eq!(worker.handled(), "handled 42", "{language}");
         // It is acknowledged after it was handled.
         let known = loop {
             let known = server.run("duly get 42 -o json");

@@ -73,6 +73,8 @@ impl Client {
     }
 
     /// One connection for one caller, as a load generator needs it.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     #[doc(hidden)]
     pub async fn connect(&self) -> Result<Direct, Error> {
         Direct::open(&self.target).await

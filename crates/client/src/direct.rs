@@ -31,6 +31,8 @@ impl Direct {
     }
 
     /// Posts JSON to `path` and reads the whole answer, whatever its status. After an error the connection is of no more use.
+    ///
+    /// Cancel safety: dropped midway, it may be done or not, and the connection is of no more use.
     pub async fn post(
         &mut self,
         path: &str,
@@ -42,6 +44,8 @@ impl Direct {
     }
 
     /// The same with one JSON value a line, in both directions.
+    ///
+    /// Cancel safety: dropped midway, it may be done or not, and the connection is of no more use.
     pub async fn post_lines(
         &mut self,
         path: &str,

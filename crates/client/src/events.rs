@@ -40,6 +40,8 @@ pub struct Events {
 
 impl Client {
     /// Follows what happens on the server from now on.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn events(&self, filter: &EventFilter) -> Result<Events, Error> {
         let query = encoded([
             ("types", filter.types.clone()),

@@ -34,12 +34,16 @@ pub struct Query {
 
 impl Client {
     /// Sends a message. It is durable when this returns.
+    ///
+    /// Cancel safety: dropped midway, the message may be accepted or not: send it again with the same id.
     pub async fn send(&self, message: &NewMessage) -> Result<Accepted, Error> {
         self.post("/v1/messages", message).await
     }
 
     /// Sends many at once: one result per message, in their order. Each stands for itself. There are fewer results if the server ends
     /// the batch, and then the last one says why.
+    ///
+    /// Cancel safety: dropped midway, some of them may be accepted: send them again with the same ids.
     pub async fn send_batch(&self, messages: &[NewMessage]) -> Result<Vec<BatchResult>, Error> {
         let mut lines = Vec::new();
         for message in messages {
@@ -49,36 +53,50 @@ impl Client {
     }
 
     /// Sends messages that are JSON already, one a line; the answers come one by one.
+    ///
+    /// Cancel safety: dropped midway, some of them may be accepted: send them again with the same ids.
     pub async fn send_lines(&self, lines: Bytes) -> Result<BatchResults, Error> {
         Ok(BatchResults::new(self.post_lines(BATCH, lines).await?))
     }
 
     /// All that is known of a message. An unknown id is refused with [`NotFound`](crate::ErrorCode::NotFound).
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get(&self, id: &str) -> Result<Message, Error> {
         self.read(&at(id, "")).await
     }
 
     /// A page of messages by due time, without their bodies.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn list(&self, query: &Query) -> Result<Page, Error> {
         self.read(&format!("/v1/messages?{}", query.encoded())).await
     }
 
     /// Cancels a message that is not delivered yet. Refused with [`TooLate`](crate::ErrorCode::TooLate) if it is under way or ended.
+    ///
+    /// Cancel safety: dropped midway, it may be done or not.
     pub async fn cancel(&self, id: &str) -> Result<Cancelled, Error> {
         self.delete(&at(id, "")).await
     }
 
     /// Gives a message another due time.
+    ///
+    /// Cancel safety: dropped midway, it may be done or not.
     pub async fn reschedule(&self, id: &str, when: &Reschedule) -> Result<Rescheduled, Error> {
         self.patch(&at(id, ""), when).await
     }
 
     /// Delivers a message now instead of later.
+    ///
+    /// Cancel safety: dropped midway, it may be done or not.
     pub async fn fire(&self, id: &str) -> Result<Rescheduled, Error> {
         self.post(&at(id, "/fire"), &json!({})).await
     }
 
     /// A page of dead letters. The state of `query` is not looked at.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn dead(&self, query: &Query) -> Result<Page, Error> {
         let query = Query { state: None, ..query.clone() };
         self.read(&format!("/v1/dead?{}", query.encoded())).await

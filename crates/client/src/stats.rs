@@ -19,11 +19,15 @@ pub struct ForecastSpan {
 
 impl Client {
     /// Totals, rates and how late deliveries were.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.read("/v1/stats").await
     }
 
     /// How many messages come due when.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn forecast(&self, span: &ForecastSpan) -> Result<Forecast, Error> {
         let query = encoded([
             ("from", span.from.as_ref().map(Moment::to_string)),
@@ -34,27 +38,37 @@ impl Client {
     }
 
     /// The nodes on the server's store, and who delivers what.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn nodes(&self) -> Result<NodesAnswer, Error> {
         self.read("/v1/nodes").await
     }
 
     /// The named delays.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn levels(&self) -> Result<LevelsAnswer, Error> {
         self.read("/v1/levels").await
     }
 
     /// The name and rights of the client's token.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn whoami(&self) -> Result<WhoAnswer, Error> {
         self.read("/v1/whoami").await
     }
 
     /// Whether the node could accept and deliver a message now. One that could not answers, too: see [`Ready::ready`].
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn ready(&self) -> Result<Ready, Error> {
         let (status, body) = self.raw("/readyz").await?;
         serde_json::from_slice(&body).map_err(|_| Error::refused(status, &body, self.url()))
     }
 
     /// The metrics of the node, as Prometheus reads them.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn metrics(&self) -> Result<String, Error> {
         let (status, body) = self.raw("/metrics").await?;
         if !status.is_success() {

@@ -7,6 +7,7 @@ const SENTINEL_PORT: u16 = 26_379;
 
 /// A Redis, as its URL tells it. TLS is asked for by `rediss`, as in `rediss-cluster://`.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Address {
     /// `redis://` or `rediss://`: one server.
     Single(ConnectionInfo),

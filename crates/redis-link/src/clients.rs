@@ -98,6 +98,7 @@ impl Reach {
 }
 
 /// What makes connections to one address.
+#[non_exhaustive]
 pub enum Clients {
     /// To one server.
     Single(Box<Client>),

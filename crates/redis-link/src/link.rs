@@ -20,6 +20,7 @@ const WAITING_MAX: usize = 4096;
 
 /// A connection. Clones share it.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Link {
     /// One server, or whichever is behind its address.
     Single(Server),

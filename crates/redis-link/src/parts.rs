@@ -12,6 +12,7 @@ use crate::Link;
 
 /// A part of a Redis that one server holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Part {
     /// All of it.
     Whole,

@@ -43,7 +43,8 @@
 //! **Listen** with an async closure as above, or with a [`Handler`] that blocks, takes batches, or both. The
 //! [`Subscription`] has the options: group and consumer ([`subscribe`](RedisMq::subscribe)), concurrency, a
 //! [filter](Subscription::filter), [order](Subscription::ordered_by_field) by key. The attribute
-//! [`#[consumer]`](macro@consumer) makes a listener of a function.
+//! [`#[consumer]`](macro@consumer) makes a listener of a function, and shares state with it. A closure, also that of a
+//! timer or of an expired key, shares what it has captured: clone an `Arc` into it.
 //!
 //! **Fail** by returning an error. It counts as an attempt, and the entry is [retried](Retry) while others are handled.
 //! After the last attempt it is a dead letter:

@@ -227,6 +227,7 @@ const INSPECTED_TOPICS_MAX: usize = 64;
 
 /// A warning about the settings of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// What it is.
     pub detail: String,

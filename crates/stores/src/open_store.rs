@@ -5,6 +5,7 @@ use std::sync::Arc;
 use duly_core::{Clock, InStoreDelivery, SinkName, Store};
 
 /// A store, the clock of all who share it, and what it can deliver by itself.
+#[non_exhaustive]
 pub struct OpenStore {
     /// The store.
     pub store: Arc<dyn Store>,

@@ -20,7 +20,7 @@ use duly_core::{
 };
 use duly_stores::{
     EmbeddedStore,
-    embedded::{BackupReport, Options, backup, backup_telling},
+    embedded::{BackupReport, Options, backup, backup_telling, verify},
 };
 use folder::{flip, frames, id, insert, message, names, now, open, reads_as, settle_all};
 
@@ -135,6 +135,64 @@ fn a_damaged_folder_gives_an_error_and_not_a_shorter_copy() {
         assert!(error.kind == StoreErrorKind::Damaged && error.what.contains(&keys), "{error}");
         assert_eq!(names(to.path()), [""; 0], "the folder was there and stays, without a copy");
         backup(stopped().await.0.path(), to.path()).unwrap();
+    });
+}
+
+/// The copies of a folder in which a bit of the largest table is flipped, at one place after the other.
+fn copies_of_damaged(folder: &Path) -> impl Iterator<Item = (tempfile::TempDir, BackupReport)> {
+    let len = |name: &String| std::fs::metadata(folder.join(name)).unwrap().len() as usize;
+    let table = names(folder).into_iter().filter(|name| name.ends_with(".data")).max_by_key(len).unwrap();
+    (0..len(&table)).step_by(5_000).map(move |at| {
+        let (original, to) = (folder::copy(folder), tempfile::tempdir().unwrap());
+        flip(&original.path().join(&table), at);
+        let report = backup(original.path(), to.path()).unwrap();
+        (to, report)
+    })
+}
+
+/// Whoever checks the copy after that takes the mark away or writes more into it; a crash in between leaves no copy that opens.
+#[test]
+fn a_copy_with_messages_that_cannot_be_read_is_marked_when_the_backup_ends() {
+    testkit::block_on(async {
+        let (folder, _) = stopped().await;
+        let mut marked = 0;
+        for (copy, report) in copies_of_damaged(folder.path()) {
+            let error = open(copy.path()).await.err().unwrap_or_else(|| panic!("it opens: {report:?}"));
+            assert!(report.damaged > 0 && error.what.contains("backup-unsound"), "{error}");
+            marked += 1;
+        }
+        assert!(marked > 3, "{marked}");
+    });
+}
+
+#[test]
+fn what_a_check_has_found_stays_found_if_the_disk_fails_while_it_looks_for_the_ids() {
+    testkit::block_on(async {
+        let (folder, _) = stopped().await;
+        // What is damaged in a table may have ended since: then it is not missed.
+        let mut copies = copies_of_damaged(folder.path());
+        let (copy, sound_disk) = loop {
+            let (copy, _) = copies.next().expect("a message that is missed");
+            let found = verify(copy.path(), now(0), &mut |_| true).await.unwrap();
+            if found.damaged > 0 {
+                break (copy, found);
+            }
+        };
+        assert_eq!((sound_disk.damaged, sound_disk.damaged_ids.len()), (1, 1), "{sound_disk:?}");
+        // It looks for the ids in the keys of the tables, after it has read the messages of the last state.
+        let mut states_left = 5;
+        let mut on_read = |_| {
+            states_left -= 1;
+            let keys = names(copy.path()).into_iter().filter(|name| name.ends_with(".keys"));
+            for name in keys.filter(|_| states_left == 0) {
+                std::fs::write(copy.path().join(name), "").unwrap();
+            }
+            true
+        };
+        let found = verify(copy.path(), now(0), &mut on_read).await.unwrap();
+        assert_eq!((states_left, found.damaged_ids.len()), (0, 0), "{found:?}");
+        assert_eq!((found.messages, found.damaged), (sound_disk.messages, sound_disk.damaged));
+        assert_eq!(found.faults, sound_disk.faults);
     });
 }
 

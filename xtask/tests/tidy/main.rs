@@ -153,6 +153,11 @@ fn every_async_method_says_what_a_dropped_call_leaves() {
 }
 
 #[test]
+fn a_library_advises_nothing_that_only_the_server_has() {
+    assert_none(&complaints(rules::advice_of_the_server));
+}
+
+#[test]
 fn the_readme_names_tests_that_exist() {
     let sources = sources();
     let tests: BTreeSet<&str> = sources.iter().flat_map(rules::functions).collect();
@@ -210,7 +215,16 @@ fn the_rules_see_what_they_are_there_for() {
     assert_eq!(dropped(duly, "/// It is.\npub async fn a() {}"), 1);
     assert_eq!(dropped(duly, &format!("{said}#[must_use]\npub async fn a() {{}}")), 0);
     assert_eq!(dropped(duly, &format!("{said}pub async fn a() {{}}\n\npub async fn b() {{}}")), 1);
+    assert_eq!(dropped("crates/client/src/a.rs", "pub async fn a() {}"), 1);
+    assert_eq!(dropped(duly, "pub fn a() -> impl Future<Output = ()> {}"), 1);
+    assert_eq!(dropped(duly, "pub fn a(future: impl Future<Output = ()>) -> u8 {}"), 0, "it gives none");
     assert_eq!(dropped("crates/core/src/a.rs", "pub async fn a() {}"), 0, "it is not what users call");
+
+    let advice = |text: &str| rules::advice_of_the_server(&rust("crates/stores/src/a.rs", text.into())).len();
+    assert_eq!(advice("let a = \"allow it with store.allow_volatile\";"), 1);
+    assert_eq!(advice("let a = \"it is lost; \\\n         set store.allow_volatile in duly.toml\";"), 1);
+    assert_eq!(advice("let a = self.store.get(\"order\"); // store.allow_volatile"), 0);
+    assert_eq!(advice("let a = \"there is no store. Open one\";"), 0);
 
     assert_eq!(rules::machine_paths(&src(concat!("\"/ho", "me/somebody/x\""))).len(), 1);
     assert_eq!(rules::machine_paths(&src(concat!("see crates/ho", "me/x"))).len(), 0);

@@ -96,10 +96,10 @@ pub(crate) fn machine_paths(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// What becomes of a future that is dropped midway stands at every `async` method that users call.
+/// What becomes of a future that is dropped midway stands at every method that gives one to users.
 pub(crate) fn dropped_midway(source: &Source) -> Vec<String> {
-    let is_library =
-        ["crates/duly/src", "crates/redis-mq/src"].iter().any(|lib| source.path.starts_with(lib));
+    let libraries = ["crates/client/src", "crates/duly/src", "crates/redis-mq/src"];
+    let is_library = libraries.iter().any(|library| source.path.starts_with(library));
     if !is_library || !source.is_rust() {
         return Vec::new();
     }
@@ -111,7 +111,10 @@ pub(crate) fn dropped_midway(source: &Source) -> Vec<String> {
             _ if line.starts_with("///") => is_said |= line.contains("Cancel safety: "),
             _ if line.starts_with("#[") => {}
             _ => {
-                if line.starts_with("pub async fn ") && !is_said {
+                let gives_future = line.split_once(" -> ").is_some_and(|(_, gives)| gives.contains("Future"));
+                let is_async =
+                    line.starts_with("pub async fn ") || line.starts_with("pub fn ") && gives_future;
+                if is_async && !is_said {
                     found.push(at(
                         source,
                         number,
@@ -123,6 +126,39 @@ pub(crate) fn dropped_midway(source: &Source) -> Vec<String> {
         }
     }
     found
+}
+
+/// Users of a library have neither the server's configuration nor its commands: advice in these words leads nowhere.
+pub(crate) fn advice_of_the_server(source: &Source) -> Vec<String> {
+    let libraries = ["core", "stores", "duly", "redis-mq"].map(|library| format!("crates/{library}/src"));
+    if !source.is_rust() || !libraries.iter().any(|library| source.path.starts_with(library)) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut goes_on = false;
+    for (number, line) in lines(source).filter(|(_, line)| !line.trim_start().starts_with("//")) {
+        let literals = line.split('"').skip(usize::from(!goes_on)).step_by(2);
+        if literals.into_iter().any(is_of_the_server) {
+            found.push(at(
+                source,
+                number,
+                "name what this library has, not a setting or a command of the server",
+            ));
+        }
+        goes_on = line.ends_with('\\') && (goes_on || line.contains('"'));
+    }
+    found
+}
+
+/// Whether a text names the server's file, a section of it, or a command.
+fn is_of_the_server(text: &str) -> bool {
+    let names_setting = |section: &str| {
+        text.match_indices(section).any(|(at, _)| {
+            let (before, after) = (text[..at].chars().next_back(), text[at + section.len()..].chars().next());
+            !before.is_some_and(char::is_alphanumeric) && after.is_some_and(|c| c.is_ascii_lowercase())
+        })
+    };
+    has_any(text, &["duly.toml", "duly serve", "[store]"]) || names_setting("store.")
 }
 
 /// The names of all functions of a Rust file.

@@ -18,7 +18,7 @@ const REMEDY: &str = "keep a copy of the folder as it is, and restore a backup, 
 pub(super) async fn check(data: &Path, is_running: bool) -> Option<Finding> {
     match inspect(data) {
         Ok(FolderContents::Nothing) => return None,
-        Ok(FolderContents::Store) => {}
+        Ok(_) => {}
         Err(error) => return Some(refused(&error)),
     }
     if is_running {

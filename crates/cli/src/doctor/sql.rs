@@ -39,7 +39,7 @@ pub(super) async fn check(setup: &SqlConfig, limits: &Limits, findings: &mut Vec
             Weight::Volatile if setup.allow_volatile => {
                 Finding::warn(check, format!("{detail}; store.allow_volatile allows it"), finding.remedy)
             }
-            Weight::Volatile | Weight::Unfit => Finding::fail(check, detail, finding.remedy),
+            _ => Finding::fail(check, detail, finding.remedy),
         });
     }
     findings.extend(packet(check, limits.body_bytes_max as u64, packet_max));

@@ -35,8 +35,12 @@ fn the_same_message_again_is_a_duplicate() {
     let first: Accepted = server.json(&send);
     let again: Accepted = server.json(&send);
     assert!(!first.duplicate && again.duplicate);
-    let run = server.run(&send);
-    assert!(run.words.contains("nothing changed"), "{run:?}");
+    let sent_at = |when: &[&str]| server.run(&[&["send", "order", "hello", "--id", "a"], when].concat());
+    let same = sent_at(&["--at", &first.deliver_at]);
+    assert!(same.words.ends_with("known before: nothing changed\n"), "{same:?}");
+    let later = sent_at(&["--in", "2h"]);
+    assert!(later.words.ends_with("known before: nothing changed, and its first time stands\n"), "{later:?}");
+    assert_eq!(server.json::<Message>(&["get", "a"]).deliver_at, first.deliver_at);
 }
 
 #[test]

@@ -168,6 +168,21 @@ async fn a_connection_that_does_not_come_about_in_time_was_not_called() {
     assert!(matches!(error, Error::Unreachable { .. }) && !error.is_maybe_done(), "{error:?}");
 }
 
+/// As those of a server that restarts do.
+#[tokio::test]
+async fn a_tls_handshake_that_breaks_off_is_no_matter_of_trust_and_was_not_called() {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("https://{}", server.local_addr().unwrap())).unwrap();
+    let hang_up = async {
+        let (mut stream, _) = server.accept().await.unwrap();
+        stream.read_u8().await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(client.read::<u8>("/"), hang_up);
+    let error = answer.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }) && error.is_transient(), "{error:?}");
+    assert!(!error.is_maybe_done());
+}
+
 #[tokio::test]
 async fn a_connection_that_spoke_http_is_not_called_with_the_wrong_scheme() {
     let (client, _) = server(vec![(ONE, false), ("no HTTP\r\n\r\n", true)]).await;

@@ -76,6 +76,7 @@ pub struct Filter {
 /// What became of them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct BulkAnswer {
     /// How many matched.
     pub matched: u64,

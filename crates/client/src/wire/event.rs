@@ -14,6 +14,7 @@ pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the fields are those of the messages")]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub enum Happened {
     /// A message was accepted.
     Accepted { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },

@@ -107,6 +107,7 @@ pub struct Retry {
 /// A message that Duly has taken: it is durable.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Accepted {
     /// Its id, given or made.
     pub id: String,
@@ -131,6 +132,7 @@ pub struct Accepted {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub enum BatchResult {
     /// It was taken.
     Accepted(Accepted),
@@ -157,6 +159,7 @@ pub struct Reschedule {
 /// A message has another due time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Rescheduled {
     /// The id of the message.
     pub id: String,
@@ -174,6 +177,7 @@ pub struct Rescheduled {
 /// A message is cancelled.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Cancelled {
     /// The id of the message.
     pub id: String,
@@ -191,6 +195,7 @@ pub struct Cancelled {
 /// A message with its state, times, attempts and body.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Message {
     /// Its id.
     pub id: String,
@@ -299,6 +304,7 @@ pub struct MessageContent {
 /// One try.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Attempt {
     /// When its outcome was known.
     pub at: String,

@@ -1,5 +1,8 @@
 //! The JSON that travels between Duly and its clients. Server and client share these shapes, and the OpenAPI file is made from
 //! them (feature `openapi`).
+//!
+//! Answers may get more fields and kinds, so they are `#[non_exhaustive]`: read them by their fields, and end a `match` with `_`. The
+//! feature `server` takes that away. It is for the server, which must write every field; whoever else uses it is broken by the next one.
 
 mod bulk;
 mod event;

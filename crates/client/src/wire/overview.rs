@@ -9,6 +9,7 @@ use super::Message;
 /// A page of messages.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Page {
     /// By due time; bodies are left out.
     pub messages: Vec<Message>,
@@ -23,6 +24,7 @@ pub type DeadPage = Page;
 /// The topics of the built-in queue.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct QueuesAnswer {
     /// By topic.
     pub queues: Vec<Queue>,
@@ -34,6 +36,7 @@ pub struct QueuesAnswer {
 /// One topic of the built-in queue.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Queue {
     /// Its topic.
     pub topic: String,
@@ -55,6 +58,7 @@ pub struct Queue {
 /// The configured sinks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct SinksAnswer {
     /// By name.
     pub sinks: Vec<Sink>,
@@ -63,6 +67,7 @@ pub struct SinksAnswer {
 /// One sink.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Sink {
     /// The name that messages give.
     pub name: String,
@@ -99,6 +104,7 @@ pub struct Sink {
 /// Totals, rates and lateness.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Stats {
     /// The totals since the store was made.
     pub totals: TotalsAnswer,
@@ -127,6 +133,7 @@ pub struct Stats {
 /// accepted = pending + in_flight + delivered + cancelled + dead + purged, always.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct TotalsAnswer {
     /// Taken, duplicates aside.
     pub accepted: u64,
@@ -164,6 +171,7 @@ impl From<&duly_core::store::Totals> for TotalsAnswer {
 /// How late tries began, in milliseconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Lateness {
     /// Half of them, or better.
     pub p50_ms: f64,
@@ -180,6 +188,7 @@ pub struct Lateness {
 /// Something an operator should know.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Alert {
     /// `overdue`, `queue_length`, `lateness_p99`, `failure_rate`, `dead_letters`, `orphan`, `ledger`, `not_ready` or `degraded`.
     pub name: String,
@@ -200,6 +209,7 @@ pub struct Alert {
 /// What an alert measured. Its name says which of them there are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct AlertValues {
     /// `overdue`: the lane whose oldest due message has waited longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,6 +253,7 @@ pub struct AlertValues {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub enum AlertState {
     /// It is.
     Raised,
@@ -253,6 +264,7 @@ pub enum AlertState {
 /// How many messages come due when.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Forecast {
     /// Equal parts of the span asked for.
     pub buckets: Vec<ForecastBucket>,
@@ -264,6 +276,7 @@ pub struct Forecast {
 /// One part of the span.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct ForecastBucket {
     /// Where it begins.
     pub from: String,
@@ -276,6 +289,7 @@ pub struct ForecastBucket {
 /// The nodes on this store.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct NodesAnswer {
     /// By name.
     pub nodes: Vec<Node>,
@@ -287,6 +301,7 @@ pub struct NodesAnswer {
 /// One part of the store.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Shard {
     /// Its number, from 0.
     pub shard: u32,
@@ -301,6 +316,7 @@ pub struct Shard {
 /// Who delivers a lane of a shard.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct ShardOwner {
     /// The lane.
     pub lane: String,
@@ -311,6 +327,7 @@ pub struct ShardOwner {
 /// One node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Node {
     /// Its name.
     pub name: String,
@@ -331,6 +348,7 @@ pub struct Node {
 /// The named delays.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct LevelsAnswer {
     /// By name.
     pub levels: Vec<Level>,
@@ -342,6 +360,7 @@ pub struct LevelsAnswer {
 /// One named delay.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Level {
     /// Its name.
     pub name: String,
@@ -354,6 +373,7 @@ pub struct Level {
 /// Whether this node could accept and deliver a message now.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Ready {
     /// Whether it can.
     pub ready: bool,
@@ -373,6 +393,7 @@ pub struct Ready {
 /// Messages that wait for a sink which is not configured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct OrphanLane {
     /// The sink.
     pub sink: String,
@@ -383,6 +404,7 @@ pub struct OrphanLane {
 /// Who the caller is to this server.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct WhoAnswer {
     /// Whether the server knows them: always, where it asks for no token.
     pub known: bool,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// An error, RFC 9457 (`application/problem+json`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Problem {
     /// Where the code is explained.
     #[serde(rename = "type")]
@@ -28,6 +29,7 @@ pub struct Problem {
 /// Why one item of a batch was not taken.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct ItemError {
     /// Stable, for programs.
     pub code: String,

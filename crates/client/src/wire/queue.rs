@@ -44,6 +44,7 @@ pub struct ReceiveAny {
 /// What was received: empty if nothing came in time.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct Received {
     /// The messages.
     pub messages: Vec<ReceivedMessage>,
@@ -52,6 +53,7 @@ pub struct Received {
 /// A message in a receiver's hands.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct ReceivedMessage {
     // A client without a JSON library takes these two from the front of the answer (docs/guide/worker.md): they stay first.
     /// Its id.
@@ -132,6 +134,7 @@ pub struct Extend {
 /// One answer per receipt, in their order.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct ReceiptResults {
     /// The answers.
     pub results: Vec<ReceiptResult>,
@@ -140,6 +143,7 @@ pub struct ReceiptResults {
 /// What became of one receipt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct ReceiptResult {
     /// The receipt.
     pub receipt: String,

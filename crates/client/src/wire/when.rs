@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 #[cfg_attr(feature = "openapi", schema(examples("15m", 900_000)))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub enum Delay {
     /// Whole milliseconds.
     Millis(u64),
@@ -22,6 +23,7 @@ pub enum Delay {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 #[cfg_attr(feature = "openapi", schema(examples("2026-11-15T18:15:00.000Z", 1_794_852_900_000_u64)))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub enum Moment {
     /// Milliseconds since 1970, UTC.
     Millis(u64),

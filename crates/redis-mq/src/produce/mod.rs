@@ -69,9 +69,10 @@ impl RedisMq {
     /// Sends a value without waiting: the returned future resolves to the id of the entry. Sends of this kind share
     /// calls to Redis and keep their order as long as Redis answers.
     ///
-    /// Outside of a Tokio runtime it resolves to [`NoRuntime`](Error::NoRuntime). **Dropped** before it resolves, the
-    /// message may be sent or not. At most 10,000 sends are queued; a further one is sent when its future is awaited
-    /// and there is room.
+    /// Outside of a Tokio runtime it resolves to [`NoRuntime`](Error::NoRuntime). At most 10,000 sends are queued; a
+    /// further one is sent when its future is awaited and there is room.
+    ///
+    /// Cancel safety: dropped before it resolves, the message may be sent or not.
     pub fn send_async<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> SendFuture {
         match Message::json(value) {
             Ok(message) => self.send_message_async(event, &message),
@@ -80,6 +81,8 @@ impl RedisMq {
     }
 
     /// Sends a [`Message`] without waiting.
+    ///
+    /// Cancel safety: dropped before it resolves, the message may be sent or not.
     pub fn send_message_async(&self, event: &str, message: &Message) -> SendFuture {
         match self.check_open().and_then(|()| check_event(event)) {
             Ok(()) => self.inner.send_queue.send(event, self.append(event, message), &self.inner.link),

@@ -84,6 +84,27 @@ async fn five_hundred_are_cancelled_only_when_their_number_is_typed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_comes_after_the_count_is_not_cancelled_with_what_was_counted() {
+    let Some(bed) = Bed::new(Look::default()).await else { return };
+    for n in 0..20 {
+        bed.duly().send(Message::to("many").id(format!("m-{n}")).after(duly::hours(2))).await.unwrap();
+    }
+    let browser = &bed.browser;
+    bed.screen("#/messages?topic=many").await;
+    browser.press(".tools button", "Cancel…").await;
+    browser.see("20 messages match.").await;
+    // Due before them all, so that a bound by number alone would take it.
+    bed.duly().send(Message::to("many").id("came-later").after(duly::hours(1))).await.unwrap();
+    browser.write("dialog input", "cancel 20").await;
+    browser.click("dialog .danger").await;
+    browser.see("20 cancelled.").await;
+    let later = bed.duly().get("came-later").await.unwrap().unwrap();
+    assert_eq!(later.state, duly::State::Pending);
+    assert_eq!(bed.totals().await["cancelled"].as_u64(), Some(20));
+    bed.was_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_grouped_by_what_their_receivers_said() {
     let Some(bed) = Bed::new(Look::default()).await else { return };
     for (id, error) in [("a", "no such order"), ("b", "no such order"), ("c", "the card was refused")] {

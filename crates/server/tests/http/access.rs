@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::bed::{Answer, Bed};
 
 /// One token per role for all topics, and one per role for the topics of one tenant. A token is its name.
-fn tenants(config: &mut Config) {
+pub(crate) fn tenants(config: &mut Config) {
     let tokens = Role::ALL.into_iter().flat_map(|role| {
         let (all, own) = (format!("all-{role}"), format!("own-{role}"));
         [Token::new(&all, &all, &[role], &[]), Token::new(&own, &own, &[role], &["own*"])]
@@ -154,6 +154,44 @@ async fn queues_come_in_pages() {
     assert_eq!(bed.get("/v1/queues?limit=0").await.code(), "too_many");
 }
 
+/// Or else a caller who counted first would learn of it only when some messages are changed already.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_of_a_change_refuses_what_the_change_refuses() {
+    let tenants = Tenants::new().await;
+    let too_many: Vec<_> = (0..=10_000).map(|number| format!("own-{number}")).collect();
+    let wrong = [
+        json!({}),
+        json!({"ids": ["own-waits"], "filter": {}}),
+        json!({"ids": too_many}),
+        json!({"ids": ["own-waits", "no id"]}),
+        json!({"ids": ["own-waits"], "matched": 1}),
+        json!({"filter": {}}),
+        json!({"filter": {"topic": "theirs"}}),
+        json!({"filter": {"topic": "own", "due_from": "yesterday"}}),
+        json!({"filter": {"topic": "own"}, "as_of": "then"}),
+        json!({"filter": {"topic": "own"}, "matched": -1}),
+    ];
+    for path in ["messages/cancel", "messages/reschedule", "messages/fire", "dead/replay", "dead/purge"] {
+        for which in &wrong {
+            let mut change = which.clone();
+            if path.ends_with("reschedule") {
+                change["delay"] = json!("2h");
+            }
+            let mut dry_run = change.clone();
+            dry_run["dry_run"] = json!(true);
+            let refused = async |change: serde_json::Value| {
+                let path = format!("/v1/{path}");
+                let answer = tenants.call("own-admin", "POST", &path, &change.to_string()).await;
+                (answer.status.as_u16(), answer.code(), answer.json()["path"].clone())
+            };
+            let (real, dry) = (refused(change).await, refused(dry_run).await);
+            assert!(real.0 >= 400 && dry == real, "{path} {which}: {dry:?}, not {real:?}");
+        }
+    }
+    let stats = tenants.call("all-read", "GET", "/v1/stats", "").await.json();
+    assert_eq!(stats["totals"]["pending"], 2, "nothing was changed: {stats}");
+}
+
 /// Two tokens for some topics, one for all; six topics: a third for each, 2.
 async fn sharers() -> Tenants {
     Tenants(
@@ -171,7 +209,7 @@ async fn sharers() -> Tenants {
 
 impl Tenants {
     /// Sends to a topic; the code, if it is refused.
-    async fn sends(&self, token: &str, topic: &str) -> String {
+    pub(crate) async fn sends(&self, token: &str, topic: &str) -> String {
         let message = json!({"topic": topic, "delay": "1h"}).to_string();
         let answer = self.call(token, "POST", "/v1/messages", &message).await;
         if answer.status == 201 { String::new() } else { answer.code() }

@@ -9,16 +9,20 @@ use tokio::{
 use crate::bed::{Bed, SOON};
 
 async fn follow(bed: &Bed, query: &str) -> TcpStream {
+    follow_with(bed, query, "").await
+}
+
+/// Follows events with more header lines. What happens after this returns is heard.
+pub(crate) async fn follow_with(bed: &Bed, query: &str, headers: &str) -> TcpStream {
     let mut stream = TcpStream::connect(bed.addr()).await.unwrap();
-    stream
-        .write_all(format!("GET /v1/events{query} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes())
-        .await
-        .unwrap();
+    let request = format!("GET /v1/events{query} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
     until(&mut stream, "\r\n\r\n").await;
     stream
 }
 
-async fn until(stream: &mut TcpStream, words: &str) -> String {
+/// What is read until these words have come.
+pub(crate) async fn until(stream: &mut TcpStream, words: &str) -> String {
     let mut read = String::new();
     let reading = async {
         let mut buffer = [0; 4096];

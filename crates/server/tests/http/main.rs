@@ -3,6 +3,7 @@
 
 mod acceptance;
 mod access;
+mod alerts;
 mod batch;
 mod bed;
 mod client;

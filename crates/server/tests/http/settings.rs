@@ -35,7 +35,7 @@ async fn tried(bed: &Bed, id: &str) -> Value {
     tokio::time::timeout(SOON, known).await.expect("an attempt in time")
 }
 
-/// How long it waits after its first attempt, in minutes. Jitter makes a wait shorter, by half at most.
+/// How long it waits after its first attempt, in minutes. With jitter a wait is longer, by a quarter at most.
 fn wait(known: &Value) -> u64 {
     (known["retry_at_ms"].as_u64().unwrap() - known["attempts"][0]["at_ms"].as_u64().unwrap()) / 60_000
 }

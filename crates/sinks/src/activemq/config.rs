@@ -34,6 +34,7 @@ pub struct ActivemqConfig {
 /// What the topic of a message names: a queue or a topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ActivemqDestination {
     /// A queue: each message waits there for one consumer.
     #[default]

@@ -39,6 +39,7 @@ pub struct KafkaConfig {
 
 /// How a user proves a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
 pub enum Mechanism {
     /// The password is told as it is: not without TLS, but in a network of one's own.
     #[serde(rename = "plain")]

@@ -42,6 +42,7 @@ pub struct MqttConfig {
 
 /// The version of the protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
 pub enum MqttVersion {
     /// 5.0.
     #[default]

@@ -38,6 +38,7 @@ pub struct NatsConfig {
 /// What takes the messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum NatsMode {
     /// A stream, which stores each message before it acknowledges it.
     #[default]

@@ -131,6 +131,7 @@ async fn connect(clients: &mut Clients) -> Result<Kind, RedisError> {
             let master = client.async_get_client().await?;
             Kind::One(master.get_multiplexed_async_connection_with_config(&config).await?)
         }
+        _ => return Err((ErrorKind::InvalidClientConfig, "an address of a kind that is not known").into()),
     })
 }
 

@@ -93,6 +93,7 @@ impl WebhookConfig {
 
 /// Which addresses that are not public requests may go to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AllowPrivate {
     /// `false`: none.
     #[default]
@@ -124,6 +125,7 @@ impl<'de> Deserialize<'de> for AllowPrivate {
 
 /// Which 4xx answers mean that this message will never be taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Permanent {
     /// All but those that a later try may change, see the documentation of the sink.
     #[default]

@@ -11,6 +11,7 @@ use super::{
 
 /// The contents of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FolderContents {
     /// No store: opening it makes one. The folder may be missing.
     Nothing,

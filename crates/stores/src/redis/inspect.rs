@@ -16,6 +16,7 @@ const VERSION_MIN: (u32, u32) = (7, 0);
 
 /// Something about a Redis that loses messages, or that cannot work at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// What was found.
     pub what: String,
@@ -27,6 +28,7 @@ pub struct Finding {
 
 /// What [`inspect`] saw.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Inspection {
     /// The version of Redis.
     pub version: String,

@@ -12,6 +12,7 @@ const SETTINGS: [(&str, &str); 2] =
 
 /// The makes of databases that Duly speaks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Server {
     /// MySQL or MariaDB.
     Mysql,

@@ -27,7 +27,7 @@ fn a_redis_that_may_lose_messages_is_refused_unless_allowed() {
             let error = open(&server.url(), Options::new(1)).await.unwrap_err();
             assert_eq!(error.kind, StoreErrorKind::Unavailable);
             assert!(error.what.contains(remedy) && error.what.contains("allow_volatile"), "{error}");
-            let Inspection { version, findings, has_store, nodes, time_ms } =
+            let Inspection { version, findings, has_store, nodes, time_ms, .. } =
                 inspect(&server.url()).await.unwrap();
             assert!(!version.is_empty() && !has_store && nodes.is_empty() && time_ms > 1_700_000_000_000);
             assert!(findings.len() == 1 && findings[0].remedy.contains(remedy), "{findings:?}");

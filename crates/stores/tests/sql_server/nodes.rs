@@ -8,7 +8,7 @@ use std::{
 
 use duly_core::{
     Clock, Lane, Monotonic, Now, SinkName, Sleep, Store, StoredMessage, Topic,
-    store::{Claim, Claimed, Holder, Insert},
+    store::{Claim, Claimed, Holder, Insert, StoreErrorKind},
 };
 use duly_stores::{SqlStore, sql::Options};
 

@@ -10,7 +10,7 @@ use std::{
     task::Poll,
 };
 
-use duly::{Duly, Error, ManualClock, Message, Receive, State, minutes, seconds};
+use duly::{Accepted, Duly, Error, ManualClock, Message, Receive, State, minutes, seconds};
 use duly_stores::MemoryStore;
 
 use super::*;
@@ -51,6 +51,51 @@ async fn what_was_claimed_is_received_although_an_expired_neighbour_cannot_be_se
         0
     );
     assert_eq!(duly.totals().await.unwrap().dead, 1, "the other one, when its lease had ended");
+}
+
+/// The id that a send without an answer is to be repeated with.
+fn unanswered(answer: &Result<Accepted, Error>) -> String {
+    let Err(error @ Error::Unanswered { id, error: cause }) = answer else {
+        panic!("not unanswered: {answer:?}")
+    };
+    assert!(error.is_maybe_done() && cause.kind == StoreErrorKind::Unanswered, "{error:?}");
+    assert!(error.to_string().contains(id.as_str()), "{error}");
+    id.to_string()
+}
+
+#[tokio::test]
+async fn a_send_without_an_answer_names_the_id_that_makes_a_repeat_the_same_message() {
+    let (duly, _clock, store) = start().await;
+    for given in [None, Some("order-42")] {
+        let message = |id: Option<&str>| {
+            let message = Message::to("order").text(format!("{given:?}"));
+            id.map_or(message.clone(), |id| message.id(id))
+        };
+        store.fail([Call::InsertAnswer], StoreErrorKind::Unanswered);
+        let id = unanswered(&duly.send(message(given)).await);
+        assert!(given.is_none_or(|given| given == id), "{id} is not the id given");
+        store.fail([], StoreErrorKind::Unanswered);
+        let repeat = duly.send(message(Some(&id))).await.unwrap();
+        assert!(repeat.duplicate && repeat.id.as_str() == id, "{repeat:?}");
+    }
+    assert_eq!(duly.totals().await.unwrap().accepted, 2);
+}
+
+/// A repeat under the id of another message of the batch would be a conflict.
+#[tokio::test]
+async fn a_batch_without_an_answer_names_the_id_of_each_message_in_its_place() {
+    let (duly, _clock, store) = start().await;
+    let message = |place: usize| Message::to("order").text(format!("message {place}"));
+    store.fail([Call::InsertAnswer], StoreErrorKind::Unanswered);
+    let batch = [message(0), message(1).id("order-1"), message(2).priority(12), message(3)];
+    let answers = duly.send_batch(batch).await;
+    assert_eq!(answers[2].as_ref().unwrap_err().code(), "bad_priority", "it never reached the store");
+    store.fail([], StoreErrorKind::Unanswered);
+    let sent = [0, 1, 3];
+    let repeats = duly.send_batch(sent.map(|place| message(place).id(unanswered(&answers[place])))).await;
+    assert_eq!(repeats[1].as_ref().unwrap().id.as_str(), "order-1");
+    assert!(repeats.into_iter().all(|repeat| repeat.unwrap().duplicate));
+    assert_eq!(duly.totals().await.unwrap().accepted, 3);
 }
 
 #[tokio::test]

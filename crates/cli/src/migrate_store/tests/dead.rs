@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use duly::{Attempt, Clock, Lane, MessageId, Outcome, State, Store, Topic, hours};
-use duly_core::store::{Settle, Settlement};
+use duly_core::store::{LeasedMessage, Settle, Settlement};
+use duly_stores::{MemoryStore, memory};
 
 use super::{
     CUTS,
@@ -97,6 +98,42 @@ async fn killed_at_any_call_each_dead_letter_is_at_one_of_the_two_whatever_other
             }
         }
     }
+}
+
+/// The target takes such an id afresh. A copy that no marker names would be taken for a dead letter of the target's own, and what is
+/// replayed at the source for the same message.
+#[tokio::test]
+async fn a_dead_letter_whose_id_the_target_delivered_long_ago_is_copied_like_any_other() {
+    let mut at_both = 0;
+    for at in 0..calls().await {
+        for cut_at in at..at + 3 {
+            for cut in CUTS {
+                let (mut bed, ids) = with_dead();
+                let short = memory::Options { retention: hours(1), ..memory::Options::default() };
+                bed.target = MemoryStore::with(short);
+                ids.iter().for_each(|id| _ = bed.accept(&bed.target, &bed.message_of(id)));
+                for LeasedMessage { receipt, .. } in bed.claim(&bed.target) {
+                    let settle = Settle { receipt, settlement: Settlement::Delivered { receipt: None } };
+                    now(bed.target.settle(bed.clock.now(), vec![settle])).unwrap();
+                }
+                let wires = Wires::cut(cut_at, cut);
+                wires.meddle(at, meddler(&bed, |bed| bed.clock.advance(hours(2))));
+                let _ = bed.run(wires, |_| ()).await;
+                let copies = now(bed.target.get(&ids)).unwrap();
+                let is_dead = |copy: &&duly::Record| copy.state == State::Dead;
+                let copied = copies.iter().flatten().filter(is_dead).count();
+                let replayed = bed.replay(&bed.source, &ids);
+                at_both += copied.min(replayed.len());
+                bed.clock.advance(hours(2));
+                now(bed.target.sweep(bed.clock.now(), &[])).unwrap();
+                for _ in 0..2 {
+                    bed.run(Wires::default(), |_| ()).await.done.unwrap();
+                }
+                bed.check(&format!("past retention before call {at}, killed at call {cut_at} ({cut:?})"));
+            }
+        }
+    }
+    assert!(at_both > 0);
 }
 
 #[tokio::test]

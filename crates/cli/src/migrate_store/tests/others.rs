@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Clock, MessageId, State, Store, Topic, hours};
+use duly::{Attempt, Clock, MessageId, Outcome, State, Store, Topic, hours};
 use duly_core::store::{Inserted, Settle, Settlement};
 use duly_stores::memory;
 
@@ -114,6 +114,51 @@ async fn a_dead_letter_that_is_replayed_before_a_late_cancel_is_not_lost() {
         bed.check(&format!("call {at} came late"));
     }
     assert!(cancelled_late > 0);
+}
+
+/// A copy is withdrawn because its message was tried at the source since. It is all there is once the message is cancelled there.
+#[tokio::test]
+async fn what_is_rescheduled_at_the_target_is_not_lost_to_a_withdrawal_that_comes_late() {
+    let parked = async || {
+        let bed = Bed::new();
+        for at in 0.. {
+            let _ = bed.run(Wires::cut(at, Cut::After), |_| ()).await;
+            if now(bed.target.get(&[id(0)])).unwrap()[0].is_some() {
+                break;
+            }
+        }
+        for leased in bed.claim(&bed.source) {
+            let attempt = Attempt::new(bed.clock.now().wall(), Outcome::Unknown, "no answer");
+            let settlement = Settlement::Retry { at: bed.clock.now().wall(), attempt };
+            let settle = Settle { receipt: leased.receipt, settlement };
+            now(bed.source.settle(bed.clock.now(), vec![settle])).unwrap();
+        }
+        bed
+    };
+    let calls = parked().await.run(Wires::default(), |_| ()).await.calls;
+    let mut withdrawn_late = 0;
+    for at in 0..calls {
+        let bed = parked().await;
+        let (_, late) = bed.run_and_keep(Wires::cut(at, Cut::Late)).await;
+        let Some(late) = late else { continue };
+        let later = bed.clock.now().wall().saturating_add(hours(50));
+        (0..COUNT).for_each(|number| bed.reschedule(&bed.target, number, later));
+        bed.run(Wires::default(), |options| options.late = hours(1)).await.done.unwrap();
+        late();
+        let ids: Vec<_> = (0..COUNT).map(id).collect();
+        let copies = now(bed.target.get(&ids)).unwrap();
+        withdrawn_late += copies.iter().flatten().filter(|copy| copy.state == State::Cancelled).count();
+        bed.clock.advance(hours(2));
+        for _ in 0..2 {
+            bed.run(Wires::default(), |_| ()).await.done.unwrap();
+        }
+        // Of what was withdrawn and moved again, the time is that of the source.
+        for copy in now(bed.target.get(&ids)).unwrap().into_iter().flatten() {
+            bed.is_known_as_due(&copy.message.id, copy.message.due);
+        }
+        bed.check(&format!("call {at} came late"));
+    }
+    assert!(withdrawn_late > 0);
 }
 
 #[tokio::test]

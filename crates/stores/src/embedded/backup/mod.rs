@@ -43,6 +43,7 @@ const CHUNK: usize = 1 << 20;
 
 /// The report of a backup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupReport {
     /// Files in the copy.
     pub files: u64,

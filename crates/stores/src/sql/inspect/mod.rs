@@ -21,6 +21,7 @@ const TABLES: [&str; 6] =
 
 /// How bad something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Weight {
     /// It works, and may surprise somebody.
     Odd,
@@ -32,6 +33,7 @@ pub enum Weight {
 
 /// Something about a database that loses messages, or that cannot work, or that surprises.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// The finding.
     pub what: String,
@@ -49,6 +51,7 @@ impl Finding {
 
 /// The result of [`inspect`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Inspection {
     /// The make and the version.
     pub version: String,
