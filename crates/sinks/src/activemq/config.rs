@@ -31,7 +31,7 @@ pub struct ActivemqConfig {
     pub client_key: Option<PathBuf>,
 }
 
-/// What the topic of a message is the name of.
+/// What the topic of a message names: a queue or a topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActivemqDestination {
@@ -54,7 +54,7 @@ impl ActivemqConfig {
         Ok(ActivemqSink::new(settings, clock))
     }
 
-    /// What works and is odd all the same.
+    /// Warnings about settings that are valid and unusual.
     pub(crate) fn inspect(&self) -> Vec<Finding> {
         let is_topic = self.destination == ActivemqDestination::Topic;
         let remark = || {

@@ -1,13 +1,13 @@
-//! What ActiveMQ and the way to it may answer instead of yes, sorted by what comes next.
+//! Errors of ActiveMQ and of the way to it, sorted by what comes next.
 
 use duly_core::{SinkError, SinkErrorKind};
 
 use super::frame::Frame;
 
-/// As much of what a broker says as is worth keeping: the rest are its stack traces.
+/// Characters of a broker's error that are kept; the rest is a stack trace.
 const WORDS_MAX: usize = 500;
 
-/// What an ERROR frame says: the first line of its body names the cause better than its header does, where it has one.
+/// The text of an ERROR frame. The first line of its body, if there is one, names the cause better than its header.
 pub(super) fn words(error: &Frame) -> String {
     let body = String::from_utf8_lossy(&error.body);
     let (header, line) =
@@ -51,7 +51,7 @@ fn by_code(code: &str) -> (SinkErrorKind, bool) {
 }
 
 fn by_words(words: &str) -> (SinkErrorKind, bool) {
-    // What follows is a name that the sender of the message chose.
+    // The rest is a name that the sender of the message chose.
     let names = ["queue://", "topic://"];
     let words = names.into_iter().fold(words, |words, begin| words.split(begin).next().unwrap_or(words));
     if has(words, &["store is full"]) {

@@ -9,7 +9,7 @@ const ANSWER_MAX: usize = 1024 * 1024;
 /// Said when a connection is given up that was only waiting.
 pub(super) const FAREWELL: &[u8] = b"DISCONNECT\n\n\0";
 
-/// What a broker says.
+/// A frame of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) command: String,
@@ -56,7 +56,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What stands in a header for `text`.
+/// Escapes `text` for a header.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(['\\', '\n', '\r', ':']) {
         return text.into();

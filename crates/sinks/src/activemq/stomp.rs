@@ -16,13 +16,13 @@ use crate::connection::{self, Address, InFlight, Link, Protocol, connect_failed}
 /// Messages that wait for their receipts at the same time.
 const WINDOW: usize = 1024;
 
-/// What is sent to a broker, and how its answers find their messages.
+/// The client side of the protocol: frames to the broker, and receipts matched to messages.
 pub(super) struct Stomp {
     pub(super) to: ActivemqDestination,
     pub(super) timeout: Duration,
 }
 
-/// What the broker calls a connection, which broker it is, and the number of the next receipt.
+/// The session id, the kind of broker, and the number of the next receipt.
 pub(super) struct Session {
     name: String,
     pub(super) make: Make,
@@ -75,7 +75,7 @@ impl Protocol for Stomp {
         Ok(Session { name, make: Make::of(answer.header("server")), next: 1 })
     }
 
-    /// What we promise is always kept, and a broker cannot ask for more.
+    /// The heartbeat that we offer is always kept, and a broker cannot ask for more.
     fn silence_max(&self, _: &Session) -> Option<Duration> {
         None
     }

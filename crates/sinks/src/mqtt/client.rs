@@ -21,7 +21,7 @@ use crate::connection::{self, Address, InFlight, Link, Protocol, connect_failed}
 /// Messages that wait for their acknowledgements at the same time, if the broker allows as many.
 const WINDOW: usize = 1024;
 
-/// What is sent to a broker, and how its answers find their messages.
+/// The client side of the protocol: packets to the broker, and answers matched to messages.
 pub(super) struct Client {
     settings: Arc<Settings>,
     names: Names,

@@ -64,7 +64,7 @@ impl MqttConfig {
         Ok(MqttSink::new(settings, clock))
     }
 
-    /// What works and is odd all the same.
+    /// Warnings about settings that are valid and unusual.
     pub(crate) fn inspect(&self) -> Vec<Finding> {
         let is_old = self.version == MqttVersion::V3;
         let remark = || {

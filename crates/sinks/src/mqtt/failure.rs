@@ -1,4 +1,4 @@
-//! What an MQTT broker and the way to it may answer instead of yes, sorted by what comes next.
+//! Errors of MQTT brokers and of the way to them, sorted by what comes next.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::{config::MqttVersion, packet::Reason};
 
 /// Codes from here on are failures.
 const FAILURE: u8 = 0x80;
-/// Taken, and nobody listens.
+/// Accepted, and no subscriber matches.
 pub(super) const NOBODY: u8 = 0x10;
 
 pub(super) fn strange() -> io::Error {

@@ -21,7 +21,7 @@ const MAXIMUM_QOS: u8 = 0x24;
 const MAXIMUM_PACKET: u8 = 0x27;
 const REASON: u8 = 0x1f;
 
-/// What a broker says.
+/// A packet of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Packet {
     Welcome(Welcome),
@@ -55,7 +55,7 @@ pub(super) struct Reason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Welcome {
     pub(super) reason: Reason,
-    /// As many may wait for their acknowledgements.
+    /// The receive maximum: messages that may wait for their acknowledgements.
     pub(super) receive_max: u16,
     pub(super) qos_max: u8,
     pub(super) packet_max: usize,
@@ -76,7 +76,7 @@ pub(super) struct Login<'a> {
 
 /// Adds a text with its length before it.
 pub(super) fn text(out: &mut BytesMut, text: &str) {
-    // Whoever calls has checked that it is not longer.
+    // The caller has checked the length.
     out.put_u16(u16::try_from(text.len()).unwrap_or(u16::MAX));
     out.put_slice(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! What NATS and the way to it may answer instead of yes, sorted by what comes next.
+//! Errors of NATS and of the way to it, sorted by what comes next.
 
 use std::{error::Error, io};
 
@@ -40,7 +40,7 @@ pub(super) fn unanswered(error: &RequestError) -> Option<SinkError> {
     Some(SinkError::new(kind, words(error)))
 }
 
-/// What JetStream says instead of storing a message. None of them has it stored, and most are about the stream that the
+/// An error of JetStream for a message. None of them has it stored, and most are about the stream that the
 /// subject leads to.
 pub(super) fn not_stored(error: &jetstream::Error) -> SinkError {
     let kind = match error.error_code() {

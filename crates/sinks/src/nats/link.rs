@@ -48,10 +48,10 @@ pub(super) struct Connection {
     events: broadcast::Sender<ConnectionEvent>,
 }
 
-/// What a connection tells besides answers.
+/// Events of a connection besides answers.
 #[derive(Debug, Clone)]
 pub(super) enum ConnectionEvent {
-    /// What was sent and is not answered may have arrived, and no answer will come.
+    /// The connection was lost: messages without an answer may have arrived, and no answer will come.
     Broken,
     /// We may not publish to this subject.
     Denied { subject: String, words: String },
@@ -132,12 +132,12 @@ impl Connection {
         self.unanswered.load(Ordering::Relaxed) > UNANSWERED_MAX
     }
 
-    /// So many messages were sent, and nobody waits for their answers any more.
+    /// Counts sent messages whose answers nobody waits for any more.
     pub(super) fn give_up(&self, count: usize) {
         self.unanswered.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What it tells from now on.
+    /// Its events from now on.
     pub(super) fn listen(&self) -> broadcast::Receiver<ConnectionEvent> {
         self.events.subscribe()
     }

@@ -72,7 +72,7 @@ impl NatsSink {
                 return;
             }
         };
-        // What is left of the time tells a silent stream from a silent server.
+        // The rest of the time is used to tell a silent stream from a silent server.
         let margin = self.settings.timeout / MARGIN;
         let now = self.clock.now().mono();
         let answers_until = now.saturating_add(end.since(now).saturating_sub(margin));
@@ -96,7 +96,7 @@ impl NatsSink {
         }
     }
 
-    /// What works and is odd all the same.
+    /// Warnings about settings that are valid and unusual.
     async fn inspect(&self, again: Duration, topics: &[&str]) -> Vec<Finding> {
         if self.settings.mode == NatsMode::Core {
             return vec![Finding {
@@ -109,7 +109,7 @@ impl NatsSink {
         let (begin_until, end) = self.ends();
         let mut findings = Vec::new();
         if let Ok(connection) = self.connection(begin_until).await {
-            // What was found until then is worth telling.
+            // The warnings found so far are returned.
             let _ = self.within(end, ask::inspect(&connection, again, topics, &mut findings)).await;
         }
         findings

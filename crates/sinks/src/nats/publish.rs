@@ -166,7 +166,7 @@ impl<'a> Publication<'a> {
         let mut answers = stream::iter(asking).buffer_unordered(PIPELINE);
         let mut begun = 0;
         while self.left > 0 {
-            // Those are polled for the first time in order.
+            // The futures are polled for the first time in order.
             while begun < self.stages.len().min(self.stages.len() - self.left + PIPELINE) {
                 if self.stages[begun] == Stage::Waiting {
                     self.stages[begun] = Stage::Sent;
@@ -193,7 +193,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Whoever may not publish to a subject may publish nothing to it.
+    /// A denial of a subject concerns all messages to it.
     fn denied(&mut self, subject: &str, words: &str) {
         for position in 0..self.subjects.len() {
             if self.stages[position] == Stage::Sent && self.subjects[position] == subject {

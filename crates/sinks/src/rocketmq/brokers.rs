@@ -36,7 +36,7 @@ struct Broker {
     answered_at: Option<Monotonic>,
 }
 
-/// What is known of each broker, by its address.
+/// The state of each broker, by its address.
 #[derive(Default)]
 pub(super) struct Brokers(Mutex<HashMap<Arc<str>, Broker>>);
 
@@ -66,7 +66,7 @@ impl Brokers {
         });
     }
 
-    /// Those that are down and should be asked again now. Nobody else is told the same ones for a while.
+    /// The brokers that are down and should be probed now. Each is returned to one caller at a time.
     pub(super) fn to_recheck(&self, now: Monotonic) -> Vec<Arc<str>> {
         let mut all = self.lock();
         let due = all.iter_mut().filter(|(_, broker)| broker.is_down && broker.recheck_at <= now);

@@ -21,7 +21,7 @@ pub struct RocketmqConfig {
     pub namesrv: OneOrMany<String>,
     /// Who we are, where brokers ask for it.
     pub access_key: Option<String>,
-    /// What proves it.
+    /// The secret key.
     pub secret_key: Option<Secret>,
     /// Whether to speak TLS.
     pub tls: bool,
@@ -50,7 +50,7 @@ impl RocketmqConfig {
         Ok(RocketmqSink::new(settings, clock))
     }
 
-    /// What works at the brokers and is odd all the same.
+    /// Warnings about settings of the brokers that are valid and unusual.
     pub(crate) async fn inspect(&self, clock: Arc<dyn Clock>, topics: &[&str]) -> Vec<Finding> {
         match self.build(clock) {
             Ok(sink) => sink.inspect(topics).await,

@@ -59,7 +59,7 @@ impl Connections {
         self.clock.now().mono()
     }
 
-    /// What `work` gives, or nothing if it does not end in time.
+    /// The result of `work`, or nothing if it does not end in time.
     pub(super) async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

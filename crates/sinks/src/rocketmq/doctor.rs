@@ -1,4 +1,4 @@
-//! What works at the brokers and is odd all the same.
+//! Warnings about settings of the brokers that are valid and unusual.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What RocketMQ and the way to it may answer instead of yes, sorted by what comes next. The table is in `docs.md`.
+//! Errors of RocketMQ and of the way to it, sorted by what comes next. The table is in `docs.md`.
 
 use std::io;
 
@@ -43,7 +43,7 @@ pub(super) fn query_failed(answer: &Answer) -> SinkError {
     }
 }
 
-/// What a failure is about.
+/// The scope of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
     /// The message, everything, or nobody knows.

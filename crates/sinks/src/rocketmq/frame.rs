@@ -14,7 +14,7 @@ const VERSION: i32 = 400;
 /// Set in an answer.
 const IS_ANSWER: i32 = 1;
 
-/// What is asked for.
+/// The code of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Code {
     Send = 310,
@@ -49,7 +49,7 @@ struct Answered {
     ext_fields: Option<BTreeMap<String, String>>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) code: i32,

@@ -30,7 +30,7 @@ const SYSTEM_TOPICS: &[&str] = &[
 const SYSTEM_PREFIXES: &[&str] = &["rmq_sys_", "%RETRY%", "%DLQ%"];
 /// Under this name brokers know us.
 const GROUP: &str = "duly";
-/// What brokers and clients keep under names of their own. A property of such a name would change what becomes of a message.
+/// Property names that brokers and clients reserve. A property of such a name would change how a message is handled.
 const RESERVED: &[&str] = &[
     "KEYS",
     "TAGS",
@@ -124,7 +124,7 @@ pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// What a producer says of itself from time to time.
+/// The heartbeat of a producer.
 pub(super) fn heartbeat() -> String {
     format!(r#"{{"clientID":"{GROUP}","consumerDataSet":[],"producerDataSet":[{{"groupName":"{GROUP}"}}]}}"#)
 }

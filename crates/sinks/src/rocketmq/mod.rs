@@ -44,7 +44,7 @@ pub struct RocketmqSink {
     timeout: Duration,
     accept_weaker: bool,
     clock: Arc<dyn Clock>,
-    /// Whose turn it is, for messages that may go to any queue.
+    /// Round-robin counter, for messages that may go to any queue.
     turn: AtomicUsize,
 }
 
@@ -116,7 +116,7 @@ impl Sink for RocketmqSink {
         while let Some(answer) = pending.next().await {
             match answer {
                 Ok(()) => return Ok(()),
-                // What a broker says tells more than that another is away.
+                // The error of a broker says more than that another one is unreachable.
                 Err(failure) if failed.kind == SinkErrorKind::Unreachable => failed = failure.error(false),
                 Err(_) => {}
             }

@@ -27,7 +27,7 @@ pub(super) struct Queue {
     pub(super) number: u32,
 }
 
-/// What a name server says of a topic.
+/// The answer of a name server about a topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// These queues take messages, in an order that is the same for everybody.
@@ -181,7 +181,7 @@ fn found(reply: TopicRoute) -> Found {
     if all.is_empty() { Found::NoMaster } else { Found::Queues(all) }
 }
 
-/// What a name server wrote, also if it is of the old ones that leave numbers bare where JSON wants texts: `{0:"10.0.0.1:10911"}`.
+/// Parses the JSON of a name server. Old ones write bare numbers as keys, where JSON has texts: `{0:"10.0.0.1:10911"}`.
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, SinkError> {
     let read =
         serde_json::from_slice(&answer.body).or_else(|_| serde_json::from_slice(&quoted(&answer.body)));

@@ -37,7 +37,7 @@ struct CachedRoute {
     is_doubted: bool,
 }
 
-/// What is known of the way to a topic.
+/// The cached route of a topic.
 pub(super) enum Way {
     /// Go by this one.
     Fresh(Route),
@@ -60,7 +60,7 @@ impl Routes {
         Self { names, connections, cached: Mutex::default() }
     }
 
-    /// What is known without asking anybody.
+    /// The cached route, without a request.
     pub(super) fn way(&self, topic: &str) -> Way {
         let now = self.connections.now();
         match self.lock().get_mut(topic) {
@@ -89,7 +89,7 @@ impl Routes {
         }
     }
 
-    /// What the name servers know of a topic, whatever is remembered.
+    /// The route of a topic from the name servers, without the cache.
     pub(super) async fn found(&self, topic: &str, end: Monotonic) -> Result<Found, SinkError> {
         self.names.queues(topic, end).await
     }

@@ -1,4 +1,4 @@
-//! What an answer means.
+//! Classifies answers.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use hyper::body::{Body, Incoming};
 
 use super::config::Permanent;
 
-/// So much of an answer is read; the rest is dropped with its connection.
+/// Bytes of an answer that are read; the rest is dropped with its connection.
 pub(super) const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// The status says it all; the words are not waited for longer than this.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
-/// So many characters of an answer are kept.
+/// Characters of an answer that are kept.
 pub(super) const WORDS_MAX: usize = 200;
 /// The longest wait that a target is believed.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
@@ -24,7 +24,7 @@ pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// one (421, 425).
 const PASSING: [u16; 7] = [404, 408, 409, 421, 423, 424, 425];
 
-/// What an answer is that is no success.
+/// The kind of an answer that is no success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The target asks for time.
@@ -39,7 +39,7 @@ pub(super) enum Failure {
     Open,
 }
 
-/// What a status means; `None` for success.
+/// Classifies a status; `None` for success.
 pub(super) fn failure(status: StatusCode, permanent: &Permanent, elsewhere: bool) -> Option<Failure> {
     let code = status.as_u16();
     let is_permanent = match permanent {

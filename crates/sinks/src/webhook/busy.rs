@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// So many different paths in a row that ask for time are the whole server.
+/// Different paths in a row that ask for time before the whole server counts as busy.
 const PATHS_MAX: usize = 3;
 
 /// Paths of the sink's own url that asked for time, with no other answer since.

@@ -34,7 +34,7 @@ const ADDRESSES_MAX: usize = 8;
 
 type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Says which addresses a name has.
+/// Resolves the addresses of a name.
 pub(super) trait Resolve: Send + Sync + 'static {
     /// All addresses of `host`, best first.
     fn resolve(&self, host: &str) -> Later<io::Result<Vec<IpAddr>>>;
@@ -71,7 +71,7 @@ pub(super) enum ConnectError {
 }
 
 impl ConnectError {
-    /// What it means for a target that all messages go to.
+    /// The kind of this error for a target of all messages.
     pub(super) fn kind(&self) -> SinkErrorKind {
         match self {
             Self::Forbidden { .. } | Self::Certificate { .. } => SinkErrorKind::Misconfigured,
@@ -198,7 +198,7 @@ impl Parts {
         }
     }
 
-    /// Those that may be connected to; if there is none, why not.
+    /// The addresses that may be connected to, or the reason why there is none.
     fn checked(&self, host: &str, found: Vec<IpAddr>) -> Result<Vec<IpAddr>, ConnectError> {
         let mut refusal = unresolved(host, "it has no address");
         let mut good = Vec::new();
@@ -243,7 +243,7 @@ impl Parts {
         Err(failure)
     }
 
-    /// What `work` gives before `end`.
+    /// The result of `work`, if it ends before `end`.
     async fn before<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

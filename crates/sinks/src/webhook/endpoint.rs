@@ -9,7 +9,7 @@ use url::Url;
 
 use super::pattern::Pattern;
 
-/// What is escaped in a path: all that a path may not hold, and ";", where some servers cut a segment off.
+/// Characters that are escaped in a path: all that a path may not hold, and ";", where some servers cut a segment off.
 const ESCAPED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -52,7 +52,7 @@ impl Endpoint {
     }
 }
 
-/// What shares pacing and breaker with this topic: the whole path, without the query.
+/// The destination of a topic: the whole path, without the query. Its messages share pacing and breaker.
 ///
 /// Not the origin: one path may be silent, slow or forbidden while the others answer, and many customers' addresses lie at one
 /// origin (those of a chat service, say). What is lost by that is little. The table of destinations is bounded
@@ -63,7 +63,7 @@ pub(super) fn destination(topic: &str) -> Cow<'_, str> {
         let path = topic.strip_prefix('/').unwrap_or(topic);
         return Cow::Borrowed(if path.is_empty() { "/" } else { path });
     }
-    // What is no URL is refused alone, whatever it is called.
+    // A topic that is no URL is refused alone, whatever its name.
     let Ok(url) = Url::parse(topic) else { return Cow::Borrowed(topic) };
     let name = &url[..url::Position::AfterPath];
     match topic.get(..name.len()) {

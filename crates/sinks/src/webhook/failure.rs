@@ -1,4 +1,4 @@
-//! What a failure means: its kind, and how much it is about.
+//! Classifies failures: their kind and scope.
 //!
 //! A failure of the sink's own url is about the whole target only if no message could fare better: no connection. What a path
 //! answers is about that path. A message with an address of its own stands for itself (ADR 0009): what keeps its target
@@ -15,7 +15,7 @@ use super::{
     endpoint::{Endpoint, UrlSource},
 };
 
-/// A longer wish to be left alone is the path's own: it must not stop the others.
+/// A `Retry-After` longer than this concerns its path only: it must not stop the others.
 const WHOLE_WISH_MAX: Duration = Duration::from_secs(30);
 
 /// An answer that is no success. `is_whole` says whether the whole server asks for time.
@@ -32,7 +32,7 @@ pub(super) fn answered(source: UrlSource, failure: Failure, error: Answered<'_>)
         {
             new(SinkErrorKind::Throttled)
         }
-        // What stands in front of an endpoint that is gone for good answers so, too.
+        // A proxy in front of an endpoint that was removed for good answers so, too.
         (Failure::Busy, UrlSource::Message) if status == 503 && retry_after.is_none() => {
             new(SinkErrorKind::Unknown)
         }
@@ -41,7 +41,7 @@ pub(super) fn answered(source: UrlSource, failure: Failure, error: Answered<'_>)
     }
 }
 
-/// What is known of an answer.
+/// The facts of an answer.
 pub(super) struct Answered<'a> {
     pub(super) detail: &'a str,
     pub(super) retry_after: Option<Duration>,
@@ -63,7 +63,7 @@ pub(super) fn connect_failed(source: UrlSource, kind: SinkErrorKind, detail: Str
     }
 }
 
-/// As many requests to the origin are under way as may be: nothing was sent.
+/// The origin has reached its limit of requests: nothing was sent.
 pub(super) fn crowded(detail: &str) -> SinkError {
     SinkError::throttled(detail).at_destination()
 }

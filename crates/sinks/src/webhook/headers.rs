@@ -16,7 +16,7 @@ use super::{
 
 const AGENT: &str = concat!("duly/", env!("CARGO_PKG_VERSION"));
 
-/// Those that belong to the connection or to its framing: whoever sets them decides what the target takes for a request.
+/// Headers of the connection or of its framing: with them, a sender could change where the target sees the request end.
 const OF_THE_CONNECTION: [&str; 12] = [
     "connection",
     "content-length",
@@ -31,7 +31,7 @@ const OF_THE_CONNECTION: [&str; 12] = [
     "upgrade",
     "via",
 ];
-/// Those that Duly sets itself, and those meant for a proxy.
+/// Headers that Duly sets itself, and headers for a proxy.
 const RESERVED_PREFIXES: [&str; 3] = ["duly-", "webhook-", "proxy-"];
 
 /// Reads the name of a header that a configuration or a message may set.
@@ -49,7 +49,7 @@ pub(super) fn value(text: &str) -> Result<HeaderValue, &'static str> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| "not a value that a header can have")
 }
 
-/// What the sink adds to requests to one address.
+/// The headers that the sink adds to requests to one address.
 pub(super) struct Credentials<'s> {
     fixed: Cow<'s, HeaderMap>,
     keys: Cow<'s, [sign::Key]>,

@@ -31,7 +31,7 @@ struct Entry {
 
 struct Origin {
     slots: Semaphore,
-    /// Whoever makes the first connection holds it.
+    /// Held by the task that makes the first connection.
     first: tokio::sync::Mutex<()>,
     is_connected: AtomicBool,
 }

@@ -20,7 +20,7 @@ use super::{
     stream::CertificateWatch,
 };
 
-/// So long a message waits until its origin has a slot, if messages name the origin.
+/// How long a message waits for a slot of its origin, if messages name the origin.
 const NAMED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A message that cannot become a request.

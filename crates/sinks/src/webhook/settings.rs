@@ -20,7 +20,7 @@ use crate::tls::{self, Identity};
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The most messages of one call, and the most requests to one origin at the same time.
 const PARALLEL_MAX: usize = 1024;
-/// What is shorter is no secret, and taking it out of every text would make the text unreadable.
+/// A shorter text is not masked: removing it from every text would make texts unreadable.
 const SECRET_LEN_MIN: usize = 4;
 /// A part of an address so long is taken for a token.
 const TOKEN_LEN_MIN: usize = 16;
@@ -43,7 +43,7 @@ pub(super) struct Settings {
     pub(super) secrets: Secrets,
 }
 
-/// What must appear in no text, wherever it comes from.
+/// Secrets, which are masked in every text.
 #[derive(Clone)]
 pub(super) struct Secrets(Vec<String>);
 

@@ -51,7 +51,7 @@ impl Drop for Counted {
     }
 }
 
-/// So many refusals of our certificate are remembered.
+/// Refusals of our certificate that are remembered.
 const FAULTS_MAX: usize = 64;
 
 /// Why targets ended TLS over our certificate, of late. By TLS 1.3 that comes after the handshake, at any moment of the first request: what
@@ -140,7 +140,7 @@ impl CertificateWatch {
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// So much is read of what a target said before it closed.
+/// Bytes read of the last words of a target that closed the connection.
 const LAST_WORDS_MAX: usize = 16 * 1024;
 
 /// A connection to a target.
@@ -151,7 +151,7 @@ pub(super) struct Stream {
     certificate_watch: CertificateWatch,
     /// Why nothing can be written any more.
     failed_write: Option<io::Error>,
-    /// What was read after that, and nobody asked for yet.
+    /// Bytes read after that and not returned yet.
     last_words: BytesMut,
 }
 

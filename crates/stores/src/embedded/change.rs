@@ -14,10 +14,10 @@ use super::{
     options::PIECE_BYTES,
 };
 
-/// What the journal needs for a changed message besides its entry, about.
+/// Bytes of the journal for a changed message besides its entry, about.
 const CHANGE_GUESS: usize = 128;
 
-/// What is to become of a message that was found.
+/// The change to make to a message.
 enum Change {
     /// A pending message ends.
     Cancel,

@@ -22,7 +22,7 @@ use super::{
     table::{GoneRecords, Table},
 };
 
-/// What one checkpoint writes, and what can be deleted afterwards.
+/// The files that one checkpoint writes, and those that can be deleted afterwards.
 struct Snapshot {
     manifest: Manifest,
     gone: Vec<GoneRecords>,
@@ -295,7 +295,7 @@ fn lane_line((number, state): (u32, &LaneState)) -> LaneLine {
     LaneLine { queue, name: name.to_owned(), paused: state.is_paused(), number: Some(number) }
 }
 
-/// What is claimed now, for the next claims log.
+/// The claims for the next claims log.
 pub(super) fn claim_records(engine: &Engine) -> Vec<ClaimRecord> {
     engine
         .in_flight

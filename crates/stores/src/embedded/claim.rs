@@ -26,7 +26,7 @@ const ROUNDS_MAX: usize = 16;
 /// How long until a message is read again that the disk could not read.
 const UNREAD_AFTER: Duration = Duration::from_secs(10);
 
-/// What a claim took, when to claim again, and the files of entries that must be read back.
+/// The messages a claim took, when to claim again, and the files of entries to read back.
 type Taken = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
 
 /// A message that was taken out of its lane and is not decoded yet.
@@ -122,7 +122,7 @@ impl Engine {
     }
 }
 
-/// What is remembered of a message that is claimed until `end`. Facts of an entry that is not in memory are added once it is read.
+/// The state of a message that is claimed until `end`. Facts of an entry that is not in memory are added once it is read.
 fn claimed_as(key: ReleaseKey, near: &HotEntry, lane: u32, holder: Holder, end: Monotonic) -> ClaimedMessage {
     let peek = near.data.as_deref().and_then(|data| Peek::framed(data).ok());
     ClaimedMessage {

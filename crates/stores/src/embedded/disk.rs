@@ -58,7 +58,7 @@ struct RealFile(File);
 /// Only the user who runs the process may read message bodies.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
-/// What the group and all others may do.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
 /// Makes a folder that only this user can enter. A folder that exists keeps its mode and group: they may be on purpose.

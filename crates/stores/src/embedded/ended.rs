@@ -1,4 +1,4 @@
-//! What is kept of ended messages: their heads, in slices that expire whole.
+//! Records of ended messages: their heads, in slices that expire whole.
 
 mod record;
 
@@ -154,7 +154,7 @@ impl Slice {
     }
 }
 
-/// What is kept of ended messages: all slices, oldest first.
+/// Records of ended messages: all slices, oldest first.
 ///
 /// Invariants:
 /// - Only the last slice is added to.
@@ -337,7 +337,7 @@ impl Ended {
             && !self.slices.iter().skip(position + 1).any(|later| later.has(hash))
     }
 
-    /// What is kept of the id, if it is within retention at `now`: the record and its content hash.
+    /// The record of the id and its content hash, if it is within retention at `now`.
     pub(super) fn find(
         &self,
         hash: u64,

@@ -30,7 +30,7 @@ use super::{
     wheel::{Route, Slot},
 };
 
-/// What a caller wants room for.
+/// The kind of change that needs room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// New messages: they leave the reserve alone.
@@ -62,12 +62,12 @@ pub(super) struct Engine {
     pub(super) index: Index,
     /// The hot window and the counts of each lane.
     pub(super) lanes: Lanes,
-    /// What is not near.
+    /// Messages that are not near.
     pub(super) buckets: Buckets,
     pub(super) tables: Tables,
     pub(super) journal: Journal,
     pub(super) in_flight: InFlight,
-    /// What is kept of ended messages.
+    /// Records of ended messages.
     pub(super) ended: Ended,
     /// Dead letters on their way to their table.
     pub(super) dead_buffer: Buffer,

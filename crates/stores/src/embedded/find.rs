@@ -84,7 +84,7 @@ impl Shared {
         }
     }
 
-    /// What is kept of an ended message, with the hash of its content.
+    /// The record kept of an ended message, with the hash of its content.
     pub(super) fn find_ended(
         &self,
         id: &MessageId,

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(error.kind, StoreErrorKind::Closed);
         assert!(error.what.contains(thread), "{error}");
         let health = store.state_of_health().whole().unwrap_err();
-        // Whoever waited is told besides that it may have been done.
+        // The error of a waiting caller also says that the call may have taken effect.
         assert!(error.what.starts_with(&health.what), "{error}");
         assert_eq!(store.totals().await, Err(health));
     }

@@ -1,4 +1,4 @@
-//! What is claimed now: leases and tokens.
+//! Claimed messages: leases and tokens.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,7 +35,7 @@ pub(super) struct ClaimedMessage {
     /// All that a client claimed: nothing else can be why it is lost.
     pub(super) only: bool,
     pub(super) lease_end: Monotonic,
-    /// What it is lost by if it is not settled.
+    /// How the claim ends if it is not settled.
     pub(super) loss: Loss,
     /// The head of its entry, which is kept once it is delivered; empty if it is too large to stay in memory until then.
     pub(super) head: Box<[u8]>,
@@ -46,7 +46,7 @@ pub(super) struct ClaimedMessage {
 }
 
 impl ClaimedMessage {
-    /// What is remembered of the head of a claimed message.
+    /// The fields of a claimed message's head that are kept in memory.
     pub(super) fn remembered(head: &[u8]) -> Box<[u8]> {
         if head.len() <= HEAD_BYTES_MAX { head.into() } else { Box::default() }
     }

@@ -25,7 +25,7 @@ impl Place {
     }
 }
 
-/// What is known of a message without reading it.
+/// Facts about a message that need no read of its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Marks {
     /// Claimed or quarantined: it cannot be claimed, cancelled or rescheduled.

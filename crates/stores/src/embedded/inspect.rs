@@ -1,4 +1,4 @@
-//! What a folder is, told by the names of its files: before it is opened, or without opening it.
+//! Tells what a folder is by the names of its files, without opening it.
 
 use std::{io, path::Path};
 
@@ -9,7 +9,7 @@ use super::{
     recover::{io_error, numbered},
 };
 
-/// What is in a folder.
+/// The contents of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FolderContents {
     /// No store: opening it makes one. The folder may be missing.
@@ -28,7 +28,7 @@ pub fn inspect(dir: &Path) -> Result<FolderContents, StoreError> {
     }
 }
 
-/// What a folder with these files in it is.
+/// Classifies a folder by its files.
 pub(super) fn contents(dir: &Path, names: &[String]) -> Result<FolderContents, StoreError> {
     let damaged = |what: String| Err(StoreError::new(StoreErrorKind::Damaged, what));
     if let Some(why) = backup::refusal(names) {

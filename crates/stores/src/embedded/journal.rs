@@ -22,7 +22,7 @@ use super::{
     segment::{FRAME_HEADER, RECORD_HEADER, SEGMENT_HEADER, Salt, seal},
 };
 
-/// What a record says. The numbers are written to disk: they never change, and a new kind gets a new one.
+/// The kind of a record. The numbers are written to disk: they never change, and a new kind gets a new number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A message was accepted: its entry.
@@ -106,7 +106,7 @@ impl Frame {
 pub(super) struct Segment {
     pub(super) number: u32,
     pub(super) file: Arc<dyn DiskFile>,
-    /// What its frames carry.
+    /// The salt of its frames.
     pub(super) salt: Salt,
     /// Entries that are alive nowhere else.
     pub(super) live: u64,
@@ -260,7 +260,7 @@ impl Journal {
         (SEGMENT_HEADER + FRAME_HEADER + RECORD_HEADER) as u64
     }
 
-    /// What to wait for until everything added so far is durable.
+    /// The commit to wait for until everything added so far is durable.
     pub(super) fn commit(&self) -> Arc<Commit> {
         self.frames
             .iter()

@@ -413,7 +413,7 @@ impl Lanes {
         let over: Vec<u32> = self
             .numbered()
             .filter(|(number, state)| {
-                // What is not in the journal is in a table only while it is alive.
+                // A message that is not in the journal is in a table only while it is alive.
                 let is_over = state.is_empty() && state.segment < journal_start;
                 is_over && matches!(state.lane, Lane::Queue(_)) && !is_kept(*number)
             })

@@ -35,7 +35,7 @@ struct Candidate {
     place: Place,
 }
 
-/// What is needed of a table to list it without the engine's lock.
+/// The parts of a table that a list needs without the engine's lock.
 struct Keys {
     number: u32,
     /// Nothing in it is due before; `None` if that is not known.
@@ -232,7 +232,7 @@ impl Engine {
         found
     }
 
-    /// What is in the hot window and not in a table.
+    /// Messages in the hot window that are in no table.
     fn hot(&self, rows: &PageBuilder<'_>, lane: Option<u32>, found: &mut Vec<Candidate>) {
         let lanes = self.lanes.numbered().filter(|(number, _)| lane.is_none_or(|lane| lane == *number));
         for (key, near) in lanes.flat_map(|(_, state)| state.hot()) {
@@ -244,7 +244,7 @@ impl Engine {
         }
     }
 
-    /// What waits in a buffer and is not in a table.
+    /// Messages in a buffer that are in no table.
     fn buffered(
         &self,
         buffer: &Buffer,

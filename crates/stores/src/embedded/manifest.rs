@@ -16,7 +16,7 @@ pub(super) const FORMAT: u32 = 3;
 /// list of lanes.
 pub(super) const FORMAT_MIN: u32 = 1;
 pub(super) const NAME: &str = "manifest";
-/// What it is called before it is whole.
+/// Its name until it is complete.
 pub(super) const NEW: &str = "manifest.new";
 
 /// Everything that is not in the journal. Names and order of the fields are the format on disk.

@@ -99,7 +99,7 @@ pub struct EmbeddedStore {
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
-/// What callers, the writer and the background thread share.
+/// State shared by callers, the writer and the background thread.
 struct Shared {
     engine: Mutex<Engine>,
     /// Wakes the journal's writer.

@@ -24,7 +24,7 @@ struct Block {
     next: Next,
 }
 
-/// What comes after the entries of a block.
+/// The rest after the entries of a block.
 enum Next {
     /// Nothing of this lane.
     End,

@@ -146,7 +146,7 @@ fn blank(segment: u32, salt: Salt) -> [u8; 2 * SEGMENT_HEADER] {
     bytes
 }
 
-/// What the first bytes of a segment say.
+/// The header of a segment.
 #[derive(Debug, PartialEq, Eq)]
 enum Start {
     /// Nothing was written to it since it got its header.
@@ -250,7 +250,7 @@ fn is_used_1(file: &dyn DiskFile, segment: u32) -> io::Result<bool> {
     Ok(layout.has_frame(&read_all(file, 0, file.len()?)?, segment, |_| true))
 }
 
-/// What reading a segment found at its end.
+/// The end of a segment as it was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Nothing more was written: the next frame would begin here.
@@ -263,7 +263,7 @@ pub(super) enum End {
     Headless(u64),
 }
 
-/// What was read of a segment.
+/// The records read from a segment.
 pub(super) struct Found {
     pub(super) end: End,
     /// The number of the frame that follows.

@@ -21,7 +21,7 @@ use super::{
 
 /// How many ended leases one sweep deals with.
 const LEASES_PER_SWEEP: usize = 1000;
-/// What the journal needs for a settled message besides its new entry, about.
+/// Bytes of the journal for a settled message besides its new entry, about.
 const SETTLE_GUESS: usize = 512;
 /// The same for a lost one.
 const LOST_GUESS: usize = 64;

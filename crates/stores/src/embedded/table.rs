@@ -24,12 +24,12 @@ const GONE_PER_RECORD: usize = 5;
 /// In the time of a key: it is the due time of the message, not the time of a later attempt.
 const ON_TIME: u64 = 1 << 63;
 
-/// What a table holds.
+/// The kind of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum TableKind {
-    /// What comes due in a span of time.
+    /// Messages due within a span of time.
     Bucket { level: u8, number: u64 },
-    /// What is near or overdue, by lane.
+    /// Near and overdue messages, by lane.
     Run,
     /// Dead letters.
     Dead,
@@ -151,7 +151,7 @@ pub(super) struct Table {
     dirty: bool,
     /// Nothing more is added to it.
     sealed: bool,
-    /// What lies before this byte was moved on, or is on its way: it is not moved again.
+    /// Entries before this byte were moved, or are being moved: they are not moved again.
     split_to: u64,
     busy: bool,
     /// Something in it cannot be read, and so cannot be moved: rewriting it would not empty it.
@@ -244,7 +244,7 @@ impl Table {
         self.has_damage
     }
 
-    /// What lies before this byte was moved on.
+    /// Entries before this byte were moved.
     pub(super) fn split_to(&self) -> u64 {
         self.split_to
     }
@@ -283,7 +283,7 @@ impl Table {
         self.busy = true;
     }
 
-    /// So many bytes of entries and these keys were written.
+    /// Records that these keys and this many bytes of entries were written.
     pub(super) fn finish_write(&mut self, data: u64, keys: &[u8]) {
         self.data_len += data;
         self.keys.add(keys);

@@ -13,10 +13,10 @@ use super::{EmbeddedStore, Options, manifest, read_only::ReadOnlyDisk, recover::
 const PAGE: usize = 1_000;
 /// Messages read at once, with their bodies.
 const BODIES: usize = 16;
-/// So many damaged messages are named.
+/// Damaged messages listed by id.
 const NAMED: usize = 20;
 
-/// What was found in a data folder.
+/// The findings in a data folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
@@ -26,7 +26,7 @@ pub struct Verified {
     pub damaged: u64,
     /// The ids of the first 20 of them, of those whose id can still be read. None if not everything was read.
     pub damaged_ids: Vec<MessageId>,
-    /// What is wrong, in words; the first few of it.
+    /// The first few faults, in words.
     pub faults: Vec<String>,
     /// The log of claims that the manifest names is missing. No message is lost by that.
     pub claims_log_missing: bool,
@@ -76,7 +76,7 @@ pub async fn verify(
     for state in [State::Pending, State::InFlight, State::Dead] {
         read_state(&store, state, &mut verified, goes_on).await;
     }
-    // What cannot be read is not listed, either: it is missing from the count.
+    // An unreadable message is not listed, so it is missing from the count.
     let totals = store.totals().await?;
     let (known, seen) =
         (totals.pending + totals.in_flight + totals.dead, verified.messages + verified.damaged);
@@ -91,7 +91,7 @@ pub async fn verify(
     verified.damaged = verified.damaged.max(metrics.damaged);
     verified.claims_log_missing = metrics.claims_log_missing;
     if verified.damaged > 0 && !verified.is_cut {
-        // What was found stays found if another read fails now.
+        // The findings so far stay if another read fails now.
         verified.damaged_ids = name_damaged(&store).await.unwrap_or_default();
     }
     store.abandon();

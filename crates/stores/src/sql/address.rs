@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use sqlx::{ConnectOptions, mysql::MySqlConnectOptions, postgres::PgConnectOptions};
 
-/// So many statements each connection remembers.
+/// Prepared statements that each connection caches.
 const STATEMENTS_MAX: usize = 100;
 /// How PostgreSQL is to treat us: what others commit meanwhile is seen, and nobody waits for a lock for long.
 const SETTINGS: [(&str, &str); 2] =

@@ -17,10 +17,10 @@ use super::{
     write::{Locked, lists},
 };
 
-/// So many are changed in one transaction.
+/// Messages changed by one transaction.
 const TOGETHER_MAX: usize = 500;
 
-/// What somebody wants of a message.
+/// A change that was asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     Cancel,
@@ -31,7 +31,7 @@ pub(super) enum Change {
     Purge,
 }
 
-/// What a change does to the rows, when it has gone through all of them.
+/// The writes of a change, after all its rows were read.
 #[derive(Default)]
 struct PendingChanges {
     deltas: CounterDeltas,
@@ -80,7 +80,7 @@ impl SqlStore {
                 Change::Cancel | Change::Reschedule(_) | Change::Expire(_) => State::Pending,
                 Change::Replay | Change::Purge => State::Dead,
             };
-            // What was never looked at is checked, and counted, before it is given up.
+            // A row that was never read is checked and counted before it is given up.
             let is_moved = |due| row.is_raw || row.record.message.due != due;
             let refused = matches!(change, Change::Expire(due) if is_moved(*due));
             answers.push(if row.record.state == wanted && !refused {

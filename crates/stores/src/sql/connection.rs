@@ -100,7 +100,7 @@ pub(crate) struct Session {
     transaction: Transaction,
     /// The answer to a statement has not come.
     is_asking: bool,
-    /// What the index is to be told once it is committed.
+    /// The changes that the index gets after the commit.
     pub(super) index_entries: Vec<super::Entry>,
     /// Whose transaction it is, and how often it was tried.
     call: Option<(Name, u32)>,
@@ -160,7 +160,7 @@ impl Session {
 
     /// The same, and keeps the session.
     pub(crate) async fn roll_back(&mut self) {
-        // What is not known to have ended ends when the connection is closed.
+        // A transaction that may be open ends when the connection is closed.
         let _ = self.finish("ROLLBACK").await;
     }
 

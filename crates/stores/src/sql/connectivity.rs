@@ -15,7 +15,7 @@ use super::fault::Fault;
 /// Who has waited so long for a connection asks whether there is somebody to connect to.
 const ASK_AFTER: Duration = Duration::from_secs(3);
 
-/// What was found out when somebody asked last.
+/// The result of the last check.
 #[derive(Debug, Default)]
 pub(super) struct ConnectivityCheck {
     /// How often it was asked.

@@ -46,14 +46,14 @@ pub(super) const CALLS: i64 = 5;
 pub(super) const MINUTE_MS: u64 = 60_000;
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
-/// What is counted of rows that stop to wait, as [`CounterDeltas::pending`] does.
+/// Counts rows that stop waiting, as [`CounterDeltas::pending`] does.
 const TAKEN: [(i64, &str); 3] = [
     (PENDING_OF_LANE, "lane_no"),
     (MINUTES, "COALESCE(ready_time_ms, deliver_time_ms) / 60000"),
     (HOURS, "COALESCE(ready_time_ms, deliver_time_ms) / 3600000"),
 ];
 
-/// What a change counts.
+/// The counter changes of one change.
 #[derive(Debug, Default)]
 pub(super) struct CounterDeltas(BTreeMap<(i64, i64), i64>);
 
@@ -62,7 +62,7 @@ impl CounterDeltas {
         self.add(TOTALS, counter as i64, by);
     }
 
-    /// So many more wait in a lane until `ready`.
+    /// Counts messages that wait in a lane until `ready`.
     pub(super) fn pending(&mut self, lane_no: i64, ready: Timestamp, by: i64) {
         self.add(PENDING_OF_LANE, lane_no, by);
         self.add(MINUTES, (ready.as_millis() / MINUTE_MS) as i64, by);
@@ -181,7 +181,7 @@ impl SqlStore {
 
     /// The rows that a change adds to the counters: kind, what, slot, number.
     fn counts(&self, session: &Session, slot: &Slot<'_>, deltas: CounterDeltas) -> Vec<[i64; 4]> {
-        // What came to nothing has changed something nevertheless.
+        // Deltas that sum up to zero are a change all the same.
         let own = session.call().filter(|_| !deltas.0.is_empty());
         let (slot, counted) =
             (slot.number(own.map_or(0, |(_, tries)| tries)), deltas.0.into_iter().filter(|(_, by)| *by != 0));
@@ -214,7 +214,7 @@ fn add(mut to: Statement, counts: &[[i64; 4]]) -> Statement {
     to
 }
 
-/// What becomes of a counter that is there: the end of an insertion.
+/// The end of an insertion: how a counter that exists is changed.
 fn add_up(to: &mut Statement) {
     to.push_as(
         " ON DUPLICATE KEY UPDATE n = CASE WHEN kind = 5 THEN VALUES(n) ELSE n + VALUES(n) END",

@@ -12,7 +12,7 @@ use super::{
     fault::Fault,
 };
 
-/// What one statement can end: claims of one call that were all delivered.
+/// Claims of one call that were all delivered: one statement ends them.
 pub(super) struct Delivered<'b> {
     token: u64,
     ends: Vec<(&'b Receipt, Option<&'b str>)>,
@@ -104,7 +104,7 @@ impl SqlStore {
     }
 }
 
-/// What the end writes, up to the receipt.
+/// The columns that an end writes, up to the receipt.
 fn delivered_at(update: &mut Statement, now: Now) {
     let at = now.wall().as_millis() as i64;
     update

@@ -1,10 +1,10 @@
-//! What went wrong at the database, sorted by what happens next.
+//! Errors of the database, sorted by what happens next.
 
 use std::time::Duration;
 
 use duly_core::store::{StoreError, StoreErrorKind};
 
-/// How often a piece of work is begun again before somebody is told, if there is time.
+/// Retries of a piece of work before its error is returned, if there is time.
 const TRIES_MAX: u32 = 40;
 /// The first wait between two tries of a transaction, and the longest. Not the retry policy, which is about messages.
 const WAIT_MIN: Duration = Duration::from_millis(5);
@@ -73,7 +73,7 @@ impl Fault {
             Self::ReadOnly(_) | Self::Other(_) => false,
         };
         let top = WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX);
-        // Those that met once would meet again if they waited equally long.
+        // Transactions that collided once would collide again after equal waits.
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         may.then(|| top.mul_f64(spread as f64 / f64::from(1 << 24)))
     }
@@ -192,7 +192,7 @@ pub(super) fn is_read_only(error: &StoreError) -> bool {
     error.kind == StoreErrorKind::Unavailable && error.what.starts_with(READ_ONLY)
 }
 
-/// What is stored is not what Duly stored.
+/// The stored data is not what Duly wrote.
 pub(super) fn garbled(what: &str) -> StoreError {
     StoreError::new(
         StoreErrorKind::Damaged,

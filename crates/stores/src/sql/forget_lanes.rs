@@ -21,9 +21,9 @@ use super::{
     row::{DEAD, IN_FLIGHT, queue_no},
 };
 
-/// So many lanes go with one transaction.
+/// Lanes removed by one transaction.
 const TOGETHER_MAX: usize = 100;
-/// So many lanes are looked at in one round.
+/// Lanes checked in one round.
 const ROUND_MAX: usize = 2_000;
 
 /// A lane that adds up to nought.

@@ -20,7 +20,7 @@ use crate::shared::{
     room::{check_limit, waiting_ids},
 };
 
-/// So many are taken in one transaction: others wait for as long as it lasts.
+/// Messages inserted by one transaction: other writers wait for as long as it lasts.
 const TOGETHER_MAX: usize = 1000;
 
 impl SqlStore {
@@ -118,7 +118,7 @@ impl SqlStore {
         Ok(verdict.into_iter().map(|(row, verdict)| (row.id().clone(), answer(verdict))).collect())
     }
 
-    /// What becomes of `row`, where the id is known by `first`.
+    /// Decides about `row`, whose id is known by `first`.
     fn judge(&self, now: Now, row: &Row, first: &Row) -> Verdict {
         let record = &first.record;
         let forgotten = now.wall().saturating_sub(self.options.retention);
@@ -165,7 +165,7 @@ fn waits(row: &Row) -> bool {
     row.record.state == State::Pending
 }
 
-/// What new rows count, of which some take the place of those that were kept.
+/// Counts new rows, some of which replace kept ones.
 fn accepted(rows: &[&Row], afresh: i64) -> CounterDeltas {
     let mut deltas = CounterDeltas::default();
     for row in rows {
@@ -180,11 +180,11 @@ fn accepted(rows: &[&Row], afresh: i64) -> CounterDeltas {
     deltas
 }
 
-/// What becomes of a message to take.
+/// The decision about a message to insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     New,
-    /// What was there is over: it is taken as if nothing had been.
+    /// The row with this id has ended: the message is inserted as a new one.
     Afresh,
     Answered(Inserted),
 }

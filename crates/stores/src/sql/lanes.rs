@@ -19,7 +19,7 @@ use super::{
 };
 use crate::shared::lane::{lane_of, lane_text};
 
-/// So many lanes are asked for or numbered with one statement.
+/// Lanes read or numbered by one statement.
 const TOGETHER_MAX: usize = 100;
 /// How many numbers are tried for a name whose hash another lane has, too.
 const TRIES_MAX: i64 = 8;
@@ -38,7 +38,7 @@ pub(super) fn is_of_its_name(name: &[u8], number: i64) -> bool {
     name.first() == Some(&b'q') && std::str::from_utf8(name).is_ok_and(|name| number == number_of(name))
 }
 
-/// Those that this process has asked for.
+/// The lanes that this process has asked for.
 #[derive(Debug, Default)]
 pub(super) struct Lanes(Mutex<LaneCache>);
 
@@ -48,7 +48,7 @@ struct LaneCache {
     names: HashMap<i64, String>,
     /// Learned since this node's last heartbeat, or before a failover: see [`SqlStore::confirm_lanes`].
     unconfirmed: BTreeSet<String>,
-    /// Those that had neither messages nor counters when [`SqlStore::forget_lanes`] last looked at them.
+    /// The lanes without messages and counters when [`SqlStore::forget_lanes`] last checked them.
     bare: BTreeSet<i64>,
     /// Up to which number it looked the last time.
     scanned_to: i64,
@@ -142,7 +142,7 @@ impl Lanes {
         cache.unconfirmed = cache.numbers.keys().cloned().collect();
     }
 
-    /// Those that are to be confirmed.
+    /// The lanes to confirm.
     pub(super) fn unconfirmed(&self) -> Vec<String> {
         self.lock().unconfirmed.iter().cloned().collect()
     }
@@ -156,7 +156,7 @@ impl Lanes {
 }
 
 impl SqlStore {
-    /// Sees to it that lanes have numbers.
+    /// Gives a number to each lane that has none.
     pub(super) async fn number_lanes(
         &self,
         names: impl IntoIterator<Item = String>,
@@ -184,7 +184,7 @@ impl SqlStore {
     }
 
     /// Asks the database for the numbers of these lanes, whatever is known of them, and gives numbers to those that have none there.
-    /// What is known stays known until there is an answer: messages come in meanwhile.
+    /// The known lanes stay until there is an answer, because messages are inserted meanwhile.
     pub(super) async fn relearn(&self, names: &[String]) -> Result<(), StoreError> {
         for part in names.chunks(TOGETHER_MAX) {
             // Most often somebody else has given it a number.

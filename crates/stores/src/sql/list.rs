@@ -20,7 +20,7 @@ impl SqlStore {
     pub(super) async fn page(&self, query: &Query) -> Result<Page, StoreError> {
         self.check_open()?;
         let limit = query.limit.clamp(1, READ_MAX);
-        // Whoever looks for few among many reads more than fit on a page.
+        // A search for few messages among many reads more rows than fit on a page.
         let filters = query.sink.is_some() || query.topic.is_some();
         let read = if filters { READ_MAX } else { limit + 1 };
         let (found, last) =

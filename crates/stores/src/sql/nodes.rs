@@ -31,7 +31,7 @@ const PROTOCOL: i64 = 1;
 /// Where no other node can be heard, each looks this often at what the others accepted.
 const LOOK_OFTEN: Duration = Duration::from_millis(100);
 
-/// What a heartbeat saw and wrote.
+/// The result of a heartbeat.
 struct SignedIn {
     /// All nodes that are there.
     there: Vec<Member>,
@@ -65,7 +65,7 @@ struct PresenceState {
     chores: [Option<Monotonic>; 4],
 }
 
-/// What a sweep does now and then.
+/// Maintenance that a sweep does from time to time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Chore {
     /// Ask how much is held.
@@ -119,7 +119,7 @@ impl Presence {
         is_time
     }
 
-    /// What one node does for all is this one's to do.
+    /// Whether this node does the maintenance that one node does for all.
     pub(super) fn is_first(&self) -> bool {
         self.lock().is_first
     }
@@ -199,7 +199,7 @@ impl SqlStore {
                 let place = (number(lane)?, *shard);
                 let (holder, token) = held.get(&place).copied().unwrap_or_default();
                 tokens.push(if holder == Some(me) {
-                    // What is on its way to the target goes by the old right: that stays until it has arrived.
+                    // Deliveries in flight use the old shard lease, which stays until they end.
                     let stays = *wanted || busy.contains(&place);
                     if !stays {
                         self.set_right(session, place, None, token).await?;
@@ -283,7 +283,7 @@ impl SqlStore {
         Ok(busy)
     }
 
-    /// Says that this node is there. Gives all that are.
+    /// Writes the heartbeat of this node. Returns all live nodes.
     pub(super) async fn be_there(
         &self,
         now: Now,
@@ -387,7 +387,7 @@ impl SqlStore {
         Ok(Ok(SignedIn { there, found, life_end: end }))
     }
 
-    /// What this node tells of itself, in lines.
+    /// The report of this node, in lines.
     fn own_status(&self, serves: &BTreeSet<String>) -> String {
         status_text(self.nodes.lock().owned(), self.time.skew_us(), serves)
     }

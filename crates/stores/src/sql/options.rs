@@ -6,7 +6,7 @@ use duly_core::Limits;
 
 use crate::shared::membership::{SHARDS_MAX, options_fault};
 
-/// What a [`SqlStore`](super::SqlStore) keeps, and how much of it.
+/// The limits and retention of a [`SqlStore`](super::SqlStore).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// How many parts it has. Kept in the database once the store is made; another number is refused.
@@ -41,7 +41,7 @@ impl Options {
     /// The shortest [`idle_max`](Self::idle_max): MySQL counts whole seconds.
     const IDLE_MIN: Duration = Duration::from_secs(1);
 
-    /// What fits most, for a process that drew this number at random.
+    /// The defaults, for a process that drew this number at random.
     pub fn new(instance: u64) -> Self {
         Self {
             shards: 16,

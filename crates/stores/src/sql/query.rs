@@ -16,7 +16,7 @@ use super::{
     write::{Found, lists},
 };
 
-/// What is due in a lane is counted up to this in every shard: more is as much as anybody needs to know.
+/// Due messages of a lane are counted up to this in every shard. A higher number helps nobody.
 const READY_MAX: i64 = 10_000;
 /// At most this many queues are read by number; of more, all queues with messages are read.
 pub(crate) const ASKED_MAX: usize = 2_000;
@@ -254,7 +254,7 @@ impl SqlStore {
             select
         };
         for row in self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await? {
-            // What began in the unit before `from` counts where the range begins.
+            // The unit that `from` lies in counts from the begin of the range.
             let into = (row.int(0)? as u64 * unit).saturating_sub(from.as_millis());
             let bucket = u128::from(into) * buckets as u128 / u128::from(span);
             if let Some(sum) = counts.get_mut(bucket as usize) {

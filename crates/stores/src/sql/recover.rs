@@ -1,4 +1,4 @@
-//! What a process does when it comes about claims that nobody works on any more.
+//! Recovers claims whose process has stopped.
 
 use std::collections::HashSet;
 
@@ -14,9 +14,9 @@ use super::{
     write::{Found, Locked},
 };
 
-/// What two nodes may know of the same time differently.
+/// The difference between the clocks of two nodes that is allowed for.
 const CLOCKS_APART_US: u64 = 1_000_000;
-/// So many are looked at in one transaction.
+/// Claims checked by one transaction.
 const TOGETHER_MAX: usize = 200;
 
 impl SqlStore {

@@ -1,4 +1,4 @@
-//! What an index of the near future beside the database needs of it: see `redis_and_mysql`.
+//! The interface of the database for an index in Redis: see `redis_and_mysql`.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::shared::claim_order::{ClaimOrder, rank};
 
-/// What is ready within this is told to the index at once, and not looked for afterwards.
+/// Messages ready within this are indexed at once, and not looked for afterwards.
 pub(crate) const NEAR: Duration = Duration::from_secs(10);
 /// More news than this is left to those who look for what the index does not have.
 const INDEX_ENTRIES_MAX: usize = 20_000;
@@ -33,12 +33,12 @@ pub(crate) struct Entry {
     pub(crate) version: i64,
 }
 
-/// What the index in Redis is to be told, where one is kept beside the database.
+/// Changes for the index in Redis, if there is one beside the database.
 #[derive(Debug)]
 pub(super) struct PendingIndexEntries {
     /// Nothing is noted without an index.
     pub(super) is_kept: bool,
-    /// What came to wait since the index was last told.
+    /// Messages that became pending since the index was last updated.
     index_entries: Mutex<Vec<Entry>>,
 }
 
@@ -112,7 +112,7 @@ impl SqlStore {
     }
 
     async fn mark_in_one(&self, session: &mut Session, entries: &[Entry], epoch: u64) -> Result<(), Fault> {
-        // Whoever gives the index up changes the number first: from then on, nothing counts as indexed by it.
+        // A node that gives the index up changes its number first: from then on, no message counts as indexed.
         let mut select = Statement::new(self.dialect(), "SELECT value FROM duly_store WHERE name = ");
         select.bind(EPOCH).push_as(" LOCK IN SHARE MODE", " FOR SHARE");
         let known = session.rows(select).await?.first().map(|row| row.text(0)).transpose()?;
@@ -244,7 +244,7 @@ impl SqlStore {
         self.presence.is_first()
     }
 
-    /// What the store was made as.
+    /// The kind of store that was created.
     pub(crate) fn generation(&self) -> &str {
         &self.database.generation
     }

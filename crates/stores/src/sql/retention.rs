@@ -17,10 +17,10 @@ const COUNTERS_KEPT: Duration = Duration::from_secs(2 * 3600);
 /// How many of them at once.
 const COUNTERS_MAX: i64 = 50;
 
-/// So many rows go in one transaction: nobody waits for long, and the next part is gone a moment later.
+/// Rows deleted by one transaction: locks are short, and the next part follows a moment later.
 const TOGETHER_MAX: i64 = 500;
 
-/// What is delivered or cancelled and still there.
+/// Delivered and cancelled messages that are still kept.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Kept {
     pub(super) count: i64,

@@ -17,7 +17,7 @@ use super::{
     write::Locked,
 };
 
-/// So many claims end in one transaction.
+/// Claims ended by one transaction.
 const TOGETHER_MAX: usize = 1000;
 
 impl SqlStore {

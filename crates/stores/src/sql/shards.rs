@@ -41,7 +41,7 @@ impl SqlStore {
         Ok(statuses)
     }
 
-    /// What the nodes that are there have, and in which shard.
+    /// The lanes and shards of the live nodes.
     async fn owners(&self, session: &mut Session, now: Now) -> Result<Vec<(usize, ShardOwner)>, Fault> {
         let mut select = Statement::new(
             self.dialect(),

@@ -185,7 +185,7 @@ impl<'v> From<Option<&'v [u8]>> for Value<'v> {
     }
 }
 
-/// What one of several statements gave.
+/// The result of one of several statements.
 #[derive(Default)]
 pub(crate) struct Reply {
     pub(crate) rows: Vec<Answer>,

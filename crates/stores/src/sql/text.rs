@@ -1,4 +1,4 @@
-//! What Duly writes into columns of text, as JSON so that people can read it: properties, retries, the history.
+//! Columns of JSON text that people can read: properties, retries, the history.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) fn kind_word(kind: ContentKind) -> &'static str {
     kind.as_str()
 }
 
-/// What was accepted by Duly was checked then; what somebody else put there is checked now.
+/// A message accepted by Duly was checked then. A row that another program wrote is checked now.
 pub(super) fn read_properties(text: Option<&str>, is_raw: bool) -> Result<Properties, Invalid> {
     let mut properties = Properties::default();
     let Some(text) = text else { return Ok(properties) };
@@ -56,7 +56,7 @@ pub(super) fn properties_text(properties: &Properties) -> Option<String> {
     serde_json::to_string(&map).ok()
 }
 
-/// What a message says of its own retries, as it is written.
+/// The retry settings of a message, as they are written.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Retry {
@@ -90,7 +90,7 @@ pub(super) fn read_retry(text: Option<&str>) -> Result<Option<RetryOverride>, In
     }))
 }
 
-/// What a message says of its own retries, as text.
+/// The retry settings of a message, as text.
 pub(super) fn retry_text(retry: &RetryOverride) -> Option<String> {
     let backoff = retry.backoff.map(Backoff::as_str);
     let ms = |span: Option<Duration>| span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));

@@ -20,14 +20,14 @@ use super::{
 
 /// More are left to the ends of their leases.
 const DOUBTS_MAX: usize = 10_000;
-/// So many are looked at in one transaction.
+/// Calls checked by one transaction.
 const TOGETHER_MAX: usize = 500;
 
-/// What may be claimed by a call that failed.
+/// Messages that a failed call may have claimed.
 #[derive(Debug, Default)]
 pub(super) struct UnconfirmedCalls(Mutex<HashSet<(i64, MessageId)>>);
 
-/// What is in doubt if a claim fails, or if whoever asked for it does not wait for the answer.
+/// The claims in doubt if a claim fails, or if its caller does not wait for the answer.
 pub(super) struct UnconfirmedCall<'d> {
     unconfirmed: &'d UnconfirmedCalls,
     call: i64,

@@ -90,7 +90,7 @@ impl SqlStore {
         transaction.tries += 1;
         let mut session = match (transaction.first.take(), &transaction.unsure) {
             (Some(session), _) => session,
-            // What may have been committed is worth waiting for.
+            // A change that may have been committed is worth waiting for.
             (None, Some(_)) => self.link.session_at_last().await?,
             (None, None) => self.link.session().await?,
         };

@@ -13,7 +13,7 @@ use super::{
 
 /// Statements come in these sizes only, so that the database knows them when they come again.
 const SIZES: [usize; 4] = [100, 20, 5, 1];
-/// So many bytes of bodies go with one statement at most: servers refuse packets that are too large.
+/// Bytes of bodies in one statement at most: servers refuse packets that are too large.
 pub(super) const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Splits items into parts for one statement each.
@@ -226,7 +226,7 @@ impl SqlStore {
         for column in CHANGING.into_iter().chain(["unindexed_at"]) {
             change.push(&format!("{column} = {}, ", new(column)));
         }
-        // What was delivered or cancelled is kept without its body.
+        // Delivered and cancelled messages are kept without their bodies.
         let old = if self.dialect() == Dialect::Mysql { "body" } else { "delay_message.body" };
         let status = new("status");
         change.push(&format!(
@@ -296,7 +296,7 @@ impl Found {
     }
 }
 
-/// What happened to a row before it came here.
+/// Binds the history that a row had in another store.
 fn bind_past(insert: &mut Statement, row: &Row) {
     let record = &row.record;
     let accepted = record.accepted.map(|at| (at.as_millis() as i64).clamp(ACCEPTED_MS.0, ACCEPTED_MS.1));

@@ -6,12 +6,12 @@ use duly_core::store::{Health, StoreError, StoreErrorKind};
 
 use super::{SqlStore, connection::Statement, fault::is_read_only};
 
-/// So many heartbeats in a row that were not committed are no accident: one that lost a deadlock or its connection comes again.
+/// Heartbeats in a row without a commit that count as an outage. One that lost a deadlock or its connection is repeated.
 const FAILURES_MIN: u32 = 2;
 /// The database has room again once it takes a message of so many bytes.
 const PROBE_BYTES: usize = 64 * 1024;
 
-/// What came of the latest changes.
+/// The results of the latest changes.
 #[derive(Debug, Default)]
 pub(super) struct Writes(Mutex<Faults>);
 

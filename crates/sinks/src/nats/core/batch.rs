@@ -54,7 +54,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whoever may not publish to a subject may publish nothing to it.
+    /// A denial of a subject concerns all messages to it.
     fn denied(&mut self, subject: &str, words: &str) {
         for position in self.read..self.next {
             if self.messages[position].1.subject == subject {

@@ -190,7 +190,7 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     TcpStream::connect(&addresses[..]).await
 }
 
-/// What a server says in its first line. TLS begins after it, so that no more may be read.
+/// Reads the first line of a server. TLS begins after it, so that no more may be read.
 async fn greeting(mut stream: TcpStream) -> io::Result<(TcpStream, Info)> {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {

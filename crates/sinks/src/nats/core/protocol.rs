@@ -24,7 +24,7 @@ fn no_limit() -> usize {
     usize::MAX
 }
 
-/// What the server says of itself before anything else.
+/// The INFO line of the server.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Info {
     #[serde(default = "no_limit")]
@@ -84,7 +84,7 @@ pub(in super::super) fn denied(words: &str) -> Option<String> {
     Some(unquoted(quoted).unwrap_or_else(|| quoted.to_owned()))
 }
 
-/// What stands between quotes, as Go writes them.
+/// The text between quotes, as Go writes them.
 fn unquoted(text: &str) -> Option<String> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     let mut signs = inner.chars();

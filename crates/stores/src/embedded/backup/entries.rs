@@ -9,7 +9,7 @@ const HEADER: usize = 8;
 #[derive(Default)]
 pub(super) struct Entries {
     header: Vec<u8>,
-    /// What is missing of the entry under way, behind its header.
+    /// Bytes of the current entry that are missing after its header.
     left: usize,
     crc: u32,
     is_damaged: bool,

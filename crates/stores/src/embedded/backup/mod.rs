@@ -41,7 +41,7 @@ const PASSES_MAX: usize = 100;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-/// What a backup copied.
+/// The report of a backup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BackupReport {
     /// Files in the copy.
@@ -89,7 +89,7 @@ struct Copied {
     /// Of all of it.
     crc: u32,
     dirty: bool,
-    /// What is in it, if it is the data of a table.
+    /// Its entries, if it is the data of a table.
     entries: Entries,
 }
 
@@ -104,7 +104,7 @@ struct Copy<'a> {
 
 /// Why a pass did not come to its end.
 enum Stopped {
-    /// What the manifest names is not there any more as it says: another pass, if there is another manifest.
+    /// A file of the manifest has changed or was removed: another pass, if there is a newer manifest.
     Gone(StoreError),
     /// For good.
     Failed(StoreError),

@@ -128,7 +128,7 @@ impl Shared {
         if is_unread && known.is_none_or(|known| known.unread.is_none()) {
             tracing::error!(%error, "data folder read failed; affected messages wait");
         }
-        // What could not be read before may be due: it is tried again.
+        // An entry that could not be read before may be due: it is read again.
         let next = known.filter(|_| !is_unread).map_or(Some(Timestamp::default()), |known| known.next);
         let unread = is_unread.then(|| error.to_string());
         let next = next.filter(|_| is_bucket);

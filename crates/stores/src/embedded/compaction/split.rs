@@ -29,7 +29,7 @@ impl Shared {
         for level in (1..LEVELS).rev() {
             while let Some(slot) = self.behind(level) {
                 match self.flush_bucket(slot) {
-                    // What finds no room on disk is split from memory.
+                    // A buffer without room on disk is split from memory.
                     Err(error) if !is_full(&error) => return Err(error),
                     _ => {}
                 }
@@ -136,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// What lies before `to` was moved. A run is read from its start each time: what is near stays in it.
+    /// Entries before `to` were moved. A run is read from its start each time, because near entries stay in it.
     fn note_split(&self, table: u32, kind: TableKind, to: u64) {
         if kind != TableKind::Run
             && let Some(known) = self.engine().tables.get_mut(table)

@@ -187,7 +187,7 @@ impl<'a> Peek<'a> {
         u32::from_le_bytes(self.array(36)) as usize
     }
 
-    /// What is kept of a finished message.
+    /// The record kept of a finished message.
     pub(in crate::embedded) fn head(self) -> &'a [u8] {
         &self.0[..self.head_len()]
     }

@@ -63,7 +63,7 @@ pub(in crate::embedded) fn decode_head<'a>(
     let history = if flags & HISTORY == 0 { Vec::new() } else { take_history(&mut rest)? };
     let dead = if flags & DEAD == 0 { None } else { Some((take_reason(&mut rest)?, take_time(&mut rest)?)) };
     if flags & PROPERTIES != 0 {
-        // What follows the properties: the time of acceptance, and what is not part of the head.
+        // After the properties come the time of acceptance and the fields outside of the head.
         let accepted = if flags & ACCEPTED == 0 { 0 } else { TIME_BYTES };
         let after = bytes.len() - peek.head_len() + accepted;
         message.properties = take_properties(&mut rest, after)?;

@@ -62,7 +62,7 @@ pub(in crate::embedded) fn encode(stored: &Stored, lane: u32, out: &mut Vec<u8>)
     encode_parts(&stored.message, &beside, lane, out);
 }
 
-/// What is kept beside a message.
+/// Fields stored beside a message.
 struct Beside<'a> {
     content_hash: u64,
     accepted: Option<Timestamp>,

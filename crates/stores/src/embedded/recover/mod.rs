@@ -44,7 +44,7 @@ use super::{
 /// The kinds of files that have a number; no number is used twice.
 pub(super) const KINDS: [&str; 4] = ["journal", "table", "ended", "claims"];
 
-/// What is wrong with the folder, and where.
+/// A fault of the folder, and where it is.
 fn damaged(what: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Damaged, what)
 }
@@ -58,7 +58,7 @@ pub(super) fn io_error(doing: &str, error: std::io::Error) -> StoreError {
     StoreError::new(kind, format!("{doing} failed: {error}{}", hint(&error))).with_source(error)
 }
 
-/// What to do about an error that names no reason of its own.
+/// Advice for an error without a known reason.
 pub(super) fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::FileTooLarge => {
@@ -132,7 +132,7 @@ struct Opening<'a> {
     claims: ClaimLog,
     /// Keys on their way into the index.
     staged: Vec<(u64, Place, Marks)>,
-    /// What cannot be read of the runs.
+    /// The unreadable parts of runs.
     damaged: Vec<Damaged>,
 }
 

@@ -1,4 +1,4 @@
-//! What a database must be for messages to be safe in it.
+//! Checks whether messages are safe in a database.
 
 mod mysql;
 mod postgres;
@@ -33,9 +33,9 @@ pub enum Weight {
 /// Something about a database that loses messages, or that cannot work, or that surprises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What was found.
+    /// The finding.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
     /// How bad it is.
     pub weight: Weight,
@@ -47,18 +47,18 @@ impl Finding {
     }
 }
 
-/// What [`inspect`] saw.
+/// The result of [`inspect`].
 #[derive(Debug, Clone)]
 pub struct Inspection {
     /// The make and the version.
     pub version: String,
-    /// What is wrong with it.
+    /// Its faults.
     pub findings: Vec<Finding>,
     /// Whether there is a store in it.
     pub has_store: bool,
     /// The nodes that work on that.
     pub nodes: Vec<String>,
-    /// What time the database says it is, in milliseconds since the epoch.
+    /// The time of the database, in milliseconds since the epoch.
     pub time_ms: u64,
     /// How many bytes it takes in one statement, if that is limited.
     pub packet_max: Option<u64>,

@@ -7,7 +7,7 @@ use super::{Finding, Inspection, TABLES, Weight, is_utc, missing, numbers, too_o
 /// Errors of statements that were refused for want of a right.
 const DENIED: [u16; 4] = [1044, 1142, 1143, 1227];
 
-/// What the server says of itself.
+/// The settings of the server.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     version: String,
@@ -23,7 +23,7 @@ pub(super) async fn connect(to: &MySqlConnectOptions) -> Result<MySqlConnection,
     to.connect().await
 }
 
-/// What everybody may ask, and what the store must know before it is opened.
+/// Settings that every user may read, and that the store needs before it is opened.
 pub(super) async fn collect(connection: &mut MySqlConnection) -> Result<Facts, sqlx::Error> {
     let select = "SELECT @@version, CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS SIGNED), \
         CAST(@@GLOBAL.log_bin AS SIGNED), CAST(@@GLOBAL.sync_binlog AS SIGNED), CAST(@@GLOBAL.read_only AS SIGNED)";

@@ -4,7 +4,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection, Row, postgres::PgConnectOpt
 
 use super::{Finding, Inspection, TABLES, Weight, is_utc, missing, numbers, too_old, wrong_zone};
 
-/// What the server says of itself.
+/// The settings of the server.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     version: String,
@@ -19,7 +19,7 @@ pub(super) async fn connect(to: &PgConnectOptions) -> Result<PgConnection, sqlx:
     to.connect().await
 }
 
-/// What everybody may ask, and what the store must know before it is opened.
+/// Settings that every user may read, and that the store needs before it is opened.
 pub(super) async fn collect(connection: &mut PgConnection) -> Result<Facts, sqlx::Error> {
     let select = "SELECT current_setting('server_version'), current_setting('synchronous_commit'), \
         current_setting('fsync'), current_setting('full_page_writes')";
