@@ -40,7 +40,7 @@ fn the_same_message_again_is_a_duplicate() {
     assert!(same.words.ends_with("known before: nothing changed\n"), "{same:?}");
     let later = sent_at(&["--in", "2h"]);
     assert!(later.words.ends_with("known before: nothing changed, and its first time stands\n"), "{later:?}");
-    assert_eq!(server.json::<Message>(&["get", "a"]).deliver_at, first.deliver_at);
+    assert_eq!(server.json::<Message>(&["get", "a"]).times.deliver_at, first.deliver_at);
 }
 
 #[test]
