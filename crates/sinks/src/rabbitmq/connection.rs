@@ -14,12 +14,12 @@ use super::{
     trust::Trust,
 };
 
-/// Channels that all calls share. A destination has two of them, chosen by its hash: what blocks one of them leaves the
+/// Channels that all calls share. A destination uses eight of them, chosen by its hash: what blocks those leaves the
 /// others alone.
 const SHARED: usize = 16;
 /// More than those, while all of them wait for confirms of silent queues; the broker allows 2,047 to a connection.
 const SHARED_MAX: usize = 128;
-const CHOICES: usize = 2;
+const CHOICES: usize = 8;
 
 /// An open connection.
 #[derive(Clone)]
@@ -133,7 +133,7 @@ impl BrokerConnection {
         }
     }
 
-    /// Of its two channels the one with less to do; another one, or one more, if all wait for confirms of somebody else. Or the
+    /// Of its channels the one with less to do; another one, or one more, if all wait for confirms of somebody else. Or the
     /// place for a new channel.
     fn choose(&self, destination: u64) -> Result<Publisher, usize> {
         let now = self.0.common.clock.now().mono();

@@ -35,8 +35,8 @@ const TOGETHER_MAX: usize = 256;
 ///
 /// A quorum queue that confirms nothing blocks its channel at 32 messages, and 200 more on that channel let the broker stop reading
 /// from the whole connection.
-const WINDOW: usize = 64;
-const WINDOW_OF_ALL: usize = 128;
+const WINDOW: usize = 120;
+const WINDOW_OF_ALL: usize = 200;
 /// So many are confirmed while an older one is not: its destination is silent, and others go by another channel.
 const BEHIND_MAX: usize = 64;
 /// Destinations of a channel that are remembered to have taken a message, at most; then all are forgotten.
