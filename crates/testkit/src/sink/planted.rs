@@ -310,6 +310,9 @@ impl Cluster for Planted {
     async fn restore(&self) {
         self.inner.restore().await;
     }
+    fn patience(&self) -> Duration {
+        Duration::from_millis(500)
+    }
     async fn ids(&self) -> BTreeSet<MessageId> {
         self.inner.ids()
     }
