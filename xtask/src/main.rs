@@ -4,6 +4,7 @@ mod bench;
 mod chaos;
 mod check;
 mod jars;
+mod nats;
 mod programs;
 mod python;
 mod report;

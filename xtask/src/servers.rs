@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    jars, python,
+    jars, nats, python,
     step::{Failure, Steps},
 };
 
@@ -67,6 +67,7 @@ pub(crate) fn tools(steps: &Steps) -> Result<(), Failure> {
     if find("mvn").is_some() {
         jars::run(steps)?;
     }
+    nats::run(steps)?;
     if has_venv() { python::run(steps) } else { Ok(()) }
 }
 
@@ -94,7 +95,7 @@ fn apt() -> Command {
     apt
 }
 
-fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
         .chain(beside_the_path())

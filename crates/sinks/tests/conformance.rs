@@ -17,6 +17,7 @@ testkit::sink_suite!(activemq_queue, crate::targets::activemq(), if crate::serve
 testkit::sink_suite!(activemq_artemis, crate::targets::artemis(), if crate::servers::artemis::installed());
 testkit::sink_suite!(mqtt_qos_1, crate::targets::mqtt(1), if crate::servers::mosquitto::installed());
 testkit::sink_suite!(mqtt_qos_2, crate::targets::mqtt(2), if crate::servers::mosquitto::installed());
+testkit::sink_suite!(mqtt_artemis, crate::targets::mqtt_artemis(), if crate::servers::artemis::installed());
 
 #[test]
 fn what_each_target_shows_is_in_its_documentation_and_every_test_named_there_exists() {

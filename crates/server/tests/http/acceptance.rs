@@ -229,7 +229,7 @@ async fn a_problem_points_to_its_explanation_in_the_readers_language() {
 const SINKS: &str = r#"
 sinks.hook = {kind = "webhook", url = "http://127.0.0.1:1/base", headers = {x-fixed = "1"}}
 sinks.kafka = {kind = "kafka", brokers = "127.0.0.1:1"}
-sinks.rabbit = {kind = "rabbitmq", url = "amqp://127.0.0.1:1"}
+sinks.rabbit = {kind = "rabbitmq", url = "amqp://127.0.0.1:1", tag_in_key = true}
 sinks.nats = {kind = "nats", url = "nats://127.0.0.1:1"}
 sinks.mqtt = {kind = "mqtt", url = "mqtt://127.0.0.1:1"}
 sinks.mqtt3 = {kind = "mqtt", url = "mqtt://127.0.0.1:1", version = "3.1.1"}
@@ -264,6 +264,7 @@ async fn what_a_sink_can_never_take_is_refused_when_it_is_sent() {
         ("mqtt", "$SYS/a"),
         ("active", "a,b"),
         ("active", "ActiveMQ.Advisory"),
+        ("rabbit", "amq.rabbitmq.trace/x"),
         ("rocket", "TBW102"),
         ("rocket", long.as_str()),
     ] {
@@ -272,6 +273,9 @@ async fn what_a_sink_can_never_take_is_refused_when_it_is_sent() {
         let line = json!({"sink": sink, "topic": topic, "body": "x"}).to_string();
         assert_eq!(bed.post("/v1/messages/batch", line).await.lines()[0]["error"]["code"], "bad_topic");
     }
+    // Routing key and tag together are longer than AMQP has room for.
+    let tagged = json!({"sink": "rabbit", "topic": long, "tag": "t".repeat(5), "body": "x"});
+    assert_eq!(refused(&bed, tagged).await, ("bad_topic".into(), Some("topic".into())));
     let reserved = json!({"sink": "redis", "topic": "duly:{main}:paused"});
     assert_eq!(refused(&bed, reserved).await.0, "reserved_topic");
     let empty = json!({"sink": "rocket", "topic": "a"});

@@ -132,6 +132,10 @@ fn text(words: &str) -> AMQPValue {
     AMQPValue::LongString(words.into())
 }
 
+fn ids(deliveries: &[Delivery]) -> Vec<&str> {
+    deliveries.iter().map(|delivery| delivery.properties.message_id().as_ref().unwrap().as_str()).collect()
+}
+
 fn header(delivery: &Delivery, name: &str) -> Option<String> {
     match delivery.properties.headers().as_ref()?.inner().get(name)? {
         AMQPValue::LongString(text) => Some(text.to_string()),
@@ -405,5 +409,71 @@ async fn a_topic_past_the_limit_is_refused_with_the_reason_and_those_that_there_
         }
     };
     tokio::time::timeout(SOON * 3, waiting).await.expect("the others are accepted");
+    bridge.bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_that_goes_away_while_messages_are_refused_loses_none_of_them() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::with("vanishing", |config| {
+        for source in config.sources.values_mut() {
+            source.dead_letter_exchange = Some("vanishing-dead".into());
+        }
+    })
+    .await;
+    let (channel, none) = (&bridge.channel, FieldTable::default);
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare("vanishing-graves".into(), durable, none()).await.unwrap();
+    let appear = async || {
+        let options = ExchangeDeclareOptions::default();
+        let (exchange, kind) = ("vanishing-dead", ExchangeKind::Fanout);
+        channel.exchange_declare(exchange.into(), kind, options, none()).await.unwrap();
+        let options = Default::default();
+        channel
+            .queue_bind("vanishing-graves".into(), exchange.into(), "".into(), options, none())
+            .await
+            .unwrap();
+    };
+    let refused = async |id: &str| {
+        let properties = with_delay(AMQPValue::LongInt(1)).with_message_id(id.into());
+        bridge.publish(&too_large(), properties).await;
+    };
+    appear().await;
+    refused("before").await;
+    assert_eq!(ids(&bridge.read("vanishing-graves", 1).await), ["before"]);
+    channel.exchange_delete("vanishing-dead".into(), Default::default()).await.unwrap();
+    for id in ["a", "b", "c"] {
+        refused(id).await;
+    }
+    bridge.publish(b"fits", with_delay(AMQPValue::LongInt(1))).await;
+    // All are taken, and not acknowledged.
+    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let waiting =
+        async || channel.queue_declare("vanishing".into(), passive, none()).await.unwrap().message_count();
+    while waiting().await > 0 {}
+    appear().await;
+    assert_eq!(ids(&bridge.read("vanishing-graves", 3).await), ["a", "b", "c"]);
+    assert_eq!(bridge.due(1).await[0].data, b"fits");
+    bridge.bed.stop().await;
+    assert_eq!(waiting().await, 0, "none comes back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_reads_from_the_first_of_several_nodes_that_answers() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut bridge = Bridge::with("several", |config| {
+        for source in config.sources.values_mut() {
+            let port = rabbitmq::shared().port();
+            source.url = Secret::new(format!("amqp://guest:guest@127.0.0.1:{nobody},127.0.0.1:{port}"));
+        }
+    })
+    .await;
+    bridge.publish(b"there", with_delay(AMQPValue::LongInt(1))).await;
+    assert_eq!(bridge.due(1).await[0].data, b"there");
     bridge.bed.stop().await;
 }

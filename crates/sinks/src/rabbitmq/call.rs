@@ -15,7 +15,8 @@ use super::{
     Outcome,
     confirm_pace::Turn,
     connection::BrokerConnection,
-    failure::{self, no_answer, no_connection},
+    failure::{self, denied, no_answer, no_connection},
+    home::{self, Homes},
     message::OutgoingMessage,
     publisher::{Job, PublishEvent},
     trial::try_alone,
@@ -44,6 +45,8 @@ pub(super) struct Times {
 enum Stage {
     Waiting,
     Sent,
+    /// It came back, and the broker is asked for its queue.
+    Returned,
     Done,
 }
 
@@ -61,6 +64,8 @@ pub(super) enum Step {
     Denied(Vec<Job>, SinkError),
     /// The one that went alone is not answered. It goes on; another, to another destination, tells for the others.
     Slow(Vec<Job>, BoxFuture<'static, Step>),
+    /// What it means that messages to this destination came back.
+    Home(u64, SinkError),
 }
 
 pub(super) struct Call<'a> {
@@ -80,6 +85,8 @@ pub(super) struct Call<'a> {
     held: Vec<Job>,
     hold_until: Monotonic,
     release_at: Monotonic,
+    /// Queues that messages came back from.
+    homes: Homes,
 }
 
 /// Whether the broker still answers at the end of a call.
@@ -112,6 +119,7 @@ impl<'a> Call<'a> {
             held: Vec::new(),
             hold_until,
             release_at: hold_until,
+            homes: Homes::default(),
         }
     }
 
@@ -208,7 +216,7 @@ impl<'a> Call<'a> {
     }
 
     fn step(&mut self, step: Step) {
-        if !matches!(step, Step::Shared | Step::Unshared(..) | Step::Slow(..)) {
+        if !matches!(step, Step::Shared | Step::Unshared(..) | Step::Slow(..) | Step::Home(..)) {
             self.alone_running = self.alone_running.saturating_sub(1);
         }
         match step {
@@ -220,6 +228,11 @@ impl<'a> Call<'a> {
             }
             Step::Unshared(jobs, failure) | Step::Unsent(jobs, failure) | Step::Denied(jobs, failure) => {
                 jobs.iter().for_each(|job| self.report(job.position, Err(failure.clone())));
+            }
+            Step::Home(destination, verdict) => {
+                let waiting = self.homes.answered(destination, verdict.clone());
+                waiting.into_iter().for_each(|position| self.report(position, Err(verdict.clone())));
+                self.ask_homes();
             }
         }
         self.next_alone();
@@ -236,12 +249,35 @@ impl<'a> Call<'a> {
             match event {
                 PublishEvent::Sent => self.stages[position] = self.stages[position].max_sent(),
                 PublishEvent::Done(outcome) => self.report(position, outcome),
+                PublishEvent::Returned(words) => self.returned(position, words),
                 PublishEvent::Again => again.extend(self.again(position)),
             }
             next = events.try_recv().ok();
         }
         if !again.is_empty() {
             self.route(again);
+        }
+    }
+
+    /// No queue took it. Its queue may be away with its node, which is asked; what else an exchange has no queue for cannot be.
+    fn returned(&mut self, position: usize, words: String) {
+        let Some(job) = self.jobs[position].clone() else { return };
+        if !job.message.exchange.as_str().is_empty() {
+            return self.report(position, Err(denied(words)));
+        }
+        self.stages[position] = Stage::Returned;
+        if let Some(verdict) = self.homes.returned(position, &job.message, words) {
+            return self.report(position, Err(verdict));
+        }
+        self.ask_homes();
+    }
+
+    fn ask_homes(&mut self) {
+        while let Some(question) = self.homes.next_question() {
+            let connection = self.connection.clone();
+            let asked =
+                async move { Step::Home(question.destination, home::ask(&connection, &question).await) };
+            self.steps.push(asked.boxed());
         }
     }
 
@@ -283,7 +319,7 @@ impl Stage {
     fn max_sent(self) -> Self {
         match self {
             Self::Waiting | Self::Sent => Self::Sent,
-            Self::Done => Self::Done,
+            Self::Returned | Self::Done => self,
         }
     }
 }
@@ -291,6 +327,9 @@ impl Stage {
 /// Why a message has no outcome at the end of its call.
 fn unanswered(stage: Stage, is_alive: bool) -> SinkError {
     match (stage, is_alive) {
+        (Stage::Returned, true) => {
+            no_connection("no queue took it, and the broker does not say why in time").at_destination()
+        }
         (Stage::Sent, true) => {
             no_answer("no confirm in time, while the broker answers: its queue is silent").at_destination()
         }

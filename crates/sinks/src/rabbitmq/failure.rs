@@ -163,6 +163,11 @@ pub(super) fn query_failed(error: &Error) -> SinkError {
     }
 }
 
+/// Whether the broker knows no queue of that name. It says otherwise of one whose node is down, with the same code.
+pub(super) fn is_no_such_queue(error: &Error) -> bool {
+    is_not_found(error) && words(error).contains("no queue '")
+}
+
 /// Whether what was named is not there.
 pub(super) fn is_not_found(error: &Error) -> bool {
     code(error) == Some(NOT_FOUND)

@@ -161,3 +161,35 @@ async fn connect_to(
     let connected = Connection::connector(uri.clone(), runtime, connect, properties).await;
     connected.map_err(|error| connect_failed(&error))
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+mod tests {
+    use duly::ManualClock;
+    use futures_util::FutureExt;
+    use testkit::servers::rabbitmq::silent_broker;
+
+    use super::*;
+    use crate::rabbitmq::RabbitmqConfig;
+
+    async fn settings(logs_in: bool) -> Settings {
+        let (port, _) = silent_broker(logs_in).await;
+        let url = format!("url = 'amqp://guest:guest@127.0.0.1:{port}'");
+        Settings::read(&toml::from_str::<RabbitmqConfig>(&url).unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn giving_up_a_connection_waits_for_nobody_who_connects() {
+        let (standing, mute) = (settings(true).await, settings(false).await);
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+        let (link, within) = (Link::default(), Duration::from_secs(10));
+        let connection = link.connection(&standing, &clock, within).await.unwrap();
+        link.drop_connection(&connection);
+        let mut connecting = std::pin::pin!(link.connection(&mute, &clock, within));
+        assert!(connecting.as_mut().now_or_never().is_none(), "it waits for a broker that is silent");
+        assert!(link.connecting.try_lock().is_err(), "and others wait for it");
+        // Another call that had the same connection. If it waited, time would stand still.
+        link.drop_connection(&connection);
+        assert!(link.standing().is_none());
+    }
+}

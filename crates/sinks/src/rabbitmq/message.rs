@@ -23,6 +23,10 @@ const PERSISTENT: u8 = 2;
 /// messages. Each property takes a few bytes more, and there are headers of our own.
 const PROPERTIES_BYTES_MAX: usize = 96 * 1_024;
 
+/// How exchanges are called that RabbitMQ makes for itself, such as that of its tracing: it lets no user publish there, whatever
+/// the rights.
+const INTERNAL: &str = "amq.rabbitmq.";
+
 const OURS: &str = "duly-";
 const CONTENT_TYPE: &str = "content-type";
 /// Headers by which RabbitMQ is told what to do: to wait, and to send to others besides.
@@ -45,6 +49,9 @@ impl OutgoingMessage {
         let body = message.body.to_bytes();
         let topic = message.topic.as_str();
         let (exchange, key) = route(topic, settings);
+        if let Some(detail) = internal(exchange) {
+            return Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
+        }
         let exchange = short("the exchange", "topic", exchange)?;
         let tag = message.tag.as_ref().map(|tag| tag.as_str());
         let key = match tag.filter(|_| settings.tag_in_key) {
@@ -92,6 +99,13 @@ pub(super) fn route<'a>(topic: &'a str, settings: &'a Settings) -> (&'a str, &'a
         Some(exchange) => (exchange.as_str(), topic),
         None => topic.split_once('/').unwrap_or(("", topic)),
     }
+}
+
+/// Why nobody publishes to this exchange, if it is so.
+pub(super) fn internal(exchange: &str) -> Option<String> {
+    exchange.starts_with(INTERNAL).then(|| {
+        format!("to {exchange:?} RabbitMQ itself publishes and nobody else: name an exchange of your own")
+    })
 }
 
 fn hash(exchange: &ShortString, key: &ShortString) -> u64 {

@@ -5,6 +5,7 @@ mod config;
 mod confirm_pace;
 mod connection;
 mod failure;
+mod home;
 mod link;
 mod message;
 mod publisher;

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::{
     Outcome,
     confirm_pace::{ConfirmPace, OVERDUE, Slot},
-    failure::{Cause, denied, no_answer, rejected},
+    failure::{Cause, no_answer, rejected},
     message::OutgoingMessage,
     trust::Trust,
     verdict::{Unconfirmed, judge},
@@ -53,6 +53,8 @@ pub(super) enum PublishEvent {
     Sent,
     /// What became of it.
     Done(Outcome),
+    /// No queue took it, in these words of the broker.
+    Returned(String),
     /// It was surely not taken, and for no fault of its own: another message ended the channel before it.
     Again,
 }
@@ -322,11 +324,11 @@ impl Task {
         let mut done = HashSet::with_capacity(confirmed.len());
         for (index, outcome) in confirmed {
             let entry = &self.entries[index];
-            let outcome = entry.returned.clone().map_or(outcome, |words| Err(denied(words)));
-            if outcome.is_ok() {
+            if entry.returned.is_none() && outcome.is_ok() {
                 remember(&mut self.destinations, &entry.job.message);
             }
-            entry.job.notify(PublishEvent::Done(outcome));
+            let returned = entry.returned.clone().map(PublishEvent::Returned);
+            entry.job.notify(returned.unwrap_or(PublishEvent::Done(outcome)));
             done.insert(index);
         }
         self.unanswered.fetch_sub(done.len(), Ordering::Relaxed);

@@ -9,7 +9,7 @@ use lapin::{
 };
 use rustls::{ClientConfig, RootCertStore};
 
-use super::config::RabbitmqConfig;
+use super::{config::RabbitmqConfig, message};
 use crate::tls;
 
 /// The longest that one call may be given.
@@ -73,6 +73,9 @@ impl Settings {
         let tls = tls.map(Arc::new).filter(|_| is_secure);
         let exchange = config.exchange.clone().map(ShortString::try_new).transpose();
         let exchange = exchange.map_err(|why| fault("exchange", why.to_string())).ok().flatten();
+        if let Some(detail) = exchange.as_ref().and_then(|exchange| message::internal(exchange.as_str())) {
+            fault("exchange", detail);
+        }
         let timeout = config.request_timeout();
         if timeout.is_zero() || timeout > REQUEST_TIMEOUT_MAX {
             fault("request_timeout", format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));

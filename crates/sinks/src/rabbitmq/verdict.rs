@@ -40,7 +40,7 @@ pub(super) fn judge(cause: &Cause, error: &Error, under: &[Unconfirmed<'_>]) -> 
         && first.is_some_and(|first| !under[first].is_known);
     let culprit = if is_new { first } else { under.iter().rposition(is_candidate) };
     let each = under.iter().enumerate().map(|(index, each)| match (each.returned, culprit) {
-        (Some(words), _) => PublishEvent::Done(Err(denied(words))),
+        (Some(words), _) => PublishEvent::Returned(words.to_owned()),
         (None, Some(culprit)) if index > culprit => PublishEvent::Again,
         (None, Some(culprit)) if index == culprit => PublishEvent::Done(Err(match cause {
             Cause::Size { .. } => refused(error.to_string()),

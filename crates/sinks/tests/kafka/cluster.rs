@@ -1,9 +1,10 @@
 //! Three brokers, of which one or two go.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use duly::{Duly, Message as Draft, RetryPolicy, SinkOptions, SystemClock};
-use duly_core::{Delivery, ErrorScope, Sink, SinkErrorKind, StoredMessage};
+use duly_core::{Delivery, ErrorScope, MessageId, Sink, SinkErrorKind, StoredMessage};
 use duly_sinks::SinkConfig;
 use duly_stores::MemoryStore;
 use rdkafka::{
@@ -11,9 +12,12 @@ use rdkafka::{
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
 };
-use testkit::servers::{
-    kafka::{Cluster, installed},
-    wait_until,
+use testkit::{
+    servers::{
+        kafka::{Cluster, installed},
+        wait_until,
+    },
+    sink,
 };
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -205,4 +209,42 @@ async fn the_doctor_names_topics_that_one_broker_can_stop() {
     assert!(remark("is not below").contains("a-strict"), "{remarks:?}");
     assert!(remark("do not show this user").contains("a-missing"), "{remarks:?}");
     assert!(remarks.iter().all(|remark| !remark.detail.contains("a-sound")), "{remarks:?}");
+}
+
+/// The cluster with the topic `lossless`, of which the second broker leads one partition.
+struct Killed<'a>(&'a Cluster);
+
+#[async_trait]
+impl sink::Cluster for Killed<'_> {
+    fn sink(&self) -> Arc<dyn Sink> {
+        sink_with(&self.0.addresses(), "")
+    }
+
+    fn good(&self, id: MessageId) -> StoredMessage {
+        message("lossless", id.as_str())
+    }
+
+    async fn kill_one(&self) {
+        self.0.kill(2);
+    }
+
+    async fn restore(&self) {
+        tokio::task::block_in_place(|| self.0.start(2));
+    }
+
+    async fn ids(&self) -> BTreeSet<MessageId> {
+        let there = tokio::task::block_in_place(|| sorted_ids(&self.0.addresses(), "lossless"));
+        there.into_iter().map(|id| id.parse().unwrap()).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_under_load_loses_nothing() {
+    if !installed() {
+        return;
+    }
+    let cluster = cluster().await;
+    make_topic(&cluster, "lossless", &[&[2, 3, 1], &[3, 1, 2]]).await;
+    until_taken(&sink_with(&cluster.addresses(), ""), "lossless", "first").await;
+    sink::loses_nothing_when_a_server_is_killed(&Killed(&cluster)).await;
 }

@@ -18,6 +18,7 @@ const MARK: &str = "mark";
 pub(crate) struct Reader {
     port: u16,
     topic: String,
+    client: String,
     read: Vec<Published>,
 }
 
@@ -34,7 +35,12 @@ pub(crate) struct Published {
 impl Reader {
     /// Of this topic, or of all that this pattern means, from now on.
     pub(crate) fn of(port: u16, topic: &str) -> Self {
-        let reader = Self { port, topic: topic.into(), read: Vec::new() };
+        Self::named("reader", port, topic)
+    }
+
+    /// The same with a session of this name.
+    pub(crate) fn named(client: &str, port: u16, topic: &str) -> Self {
+        let reader = Self { port, topic: topic.into(), client: client.into(), read: Vec::new() };
         let mut stream = reader.connect();
         let mut rest = vec![0, 1, 0];
         put(&mut rest, &reader.topic);
@@ -85,7 +91,7 @@ impl Reader {
         put(&mut rest, "MQTT");
         // No clean start, and a session that lasts for good.
         rest.extend([5, 0xc0, 0, 0, 5, 0x11, 0xff, 0xff, 0xff, 0xff]);
-        for text in ["reader", "duly", "p@ss"] {
+        for text in [self.client.as_str(), "duly", "p@ss"] {
             put(&mut rest, text);
         }
         send(&mut stream, 0x10, &rest);

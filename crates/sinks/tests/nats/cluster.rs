@@ -1,4 +1,6 @@
 //! Three servers: a leader that is killed, and a stream without a majority beside one that needs none.
+//!
+//! Each test has a cluster of its own: it starts in a second.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -6,12 +8,16 @@ use async_nats::jetstream::{
     self, Context,
     stream::{Config, Stream},
 };
+use async_trait::async_trait;
 use duly::{Duly, Message, SinkOptions, SystemClock};
-use duly_core::{ErrorScope, Sink, SinkErrorKind};
+use duly_core::{ErrorScope, MessageId, Sink, SinkErrorKind, StoredMessage};
 use duly_stores::MemoryStore;
-use testkit::servers::{
-    nats::{Cluster, installed},
-    wait_until,
+use testkit::{
+    servers::{
+        nats::{Cluster, installed},
+        wait_until,
+    },
+    sink,
 };
 
 use crate::{configured, ids, one, sink_with, to};
@@ -154,4 +160,56 @@ async fn a_silent_server_among_several_leaves_time_for_the_others() {
             one(&sink, "orders", &format!("{mode}{n}")).await.unwrap();
         }
     }
+}
+
+/// A cluster with the stream of `orders`, whose leader is known.
+struct Killed {
+    cluster: Cluster,
+    leader: usize,
+}
+
+#[async_trait]
+impl sink::Cluster for Killed {
+    fn sink(&self) -> Arc<dyn Sink> {
+        sink_with(&self.cluster.url(), "request_timeout = '3s'")
+    }
+
+    fn good(&self, id: MessageId) -> StoredMessage {
+        to("orders", id.as_str()).message
+    }
+
+    async fn kill_one(&self) {
+        self.cluster.nodes()[self.leader].kill();
+    }
+
+    async fn restore(&self) {
+        tokio::task::block_in_place(|| self.cluster.start());
+    }
+
+    async fn ids(&self) -> BTreeSet<MessageId> {
+        let context = context(&self.cluster).await;
+        let led = async {
+            loop {
+                let Ok(mut orders) = context.get_stream("ORDERS").await else { continue };
+                let state = orders.info().await.ok().and_then(|info| info.cluster.as_ref()?.leader.clone());
+                if state.is_some() {
+                    return orders;
+                }
+            }
+        };
+        let mut orders = tokio::time::timeout(LIMIT, led).await.expect("the stream has a leader again");
+        ids(&mut orders).await.into_iter().map(|id| id.parse().unwrap()).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_under_load_loses_nothing() {
+    if !installed() {
+        return;
+    }
+    let cluster = Cluster::of_three();
+    let context = context(&cluster).await;
+    let mut orders = stream(&context, "orders", 3).await;
+    let leader = leader(&cluster, &mut orders).await;
+    sink::loses_nothing_when_a_server_is_killed(&Killed { cluster, leader }).await;
 }

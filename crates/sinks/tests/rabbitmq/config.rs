@@ -12,6 +12,7 @@ fn every_fault_is_told_at_once() {
     assert_eq!(faults(""), ["url"]);
     assert_eq!(faults("url = 'amqp://127.0.0.1'\nexchange = 'x'\ntag_in_key = true"), [""; 0]);
     let long = "x".repeat(256);
+    assert_eq!(faults("url = 'amqp://127.0.0.1'\nexchange = 'amq.rabbitmq.trace'"), ["exchange"]);
     let all = format!("url = 'http://x'\nca = '/no/such.pem'\nexchange = '{long}'\nrequest_timeout = 0");
     assert_eq!(faults(&all), ["url", "ca", "exchange", "request_timeout"]);
 }

@@ -67,7 +67,8 @@ async fn the_doctor_tells_a_user_that_may_not_publish_and_publishes_nothing() {
     assert_eq!(inspect(&few, "exchange = 'allowed'").await, []);
     let findings = inspect(&few, "").await;
     assert!(findings.len() == 1 && findings[0].detail.contains("amq.default"), "{findings:?}");
-    let findings = inspect("guest:guest", "exchange = 'amq.rabbitmq.trace'").await;
+    reader.internal_exchange("closed").await;
+    let findings = inspect("guest:guest", "exchange = 'closed'").await;
     assert!(findings.len() == 1 && findings[0].remedy.contains("write permission"), "{findings:?}");
     assert!(reader.ids(&queue).await.is_empty(), "nothing was published");
 }

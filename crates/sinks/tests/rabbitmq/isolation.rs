@@ -13,9 +13,6 @@ use tokio::sync::Notify;
 
 use crate::{Reader, one, sink_with, to};
 
-/// Exchanges that even an administrator may not publish to.
-const INTERNAL: &str = "amq.rabbitmq.trace/x";
-
 /// The outcomes of a call, each noted when it is reported.
 #[derive(Default)]
 struct ReportedOutcomes {
@@ -47,9 +44,10 @@ async fn a_forbidden_exchange_is_denied_and_those_beside_it_are_confirmed() {
     }
     let reader = Reader::shared().await;
     let queue = reader.queue().await;
+    reader.internal_exchange("inside").await;
     let sink = sink_with(&shared().url(), "");
     for round in 0..5 {
-        let topic = |n: usize| if n % 10 == 3 { INTERNAL } else { &queue };
+        let topic = |n: usize| if n % 10 == 3 { "inside/x" } else { &queue };
         let batch: Vec<_> = (0..100).map(|n| to(topic(n), &format!("r{round}-{n}"))).collect();
         for (n, outcome) in sink.deliver(&batch).await.into_iter().enumerate() {
             match outcome {

@@ -90,6 +90,16 @@ impl Reader {
         queue
     }
 
+    /// An exchange that only other exchanges publish to: the broker forbids it to every user, an administrator as well.
+    async fn internal_exchange(&self, name: &str) {
+        let options =
+            ExchangeDeclareOptions { durable: true, internal: true, ..ExchangeDeclareOptions::default() };
+        self.0
+            .exchange_declare(name.into(), ExchangeKind::Topic, options, FieldTable::default())
+            .await
+            .unwrap();
+    }
+
     async fn next(&self, queue: &str) -> Option<BasicGetMessage> {
         self.0.basic_get(queue.into(), BasicGetOptions { no_ack: true }).await.unwrap()
     }

@@ -6,16 +6,20 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use duly::{Duly, Message, SinkOptions, SystemClock};
-use duly_core::{ErrorScope, SinkErrorKind};
+use duly_core::{ErrorScope, MessageId, Sink, SinkErrorKind, StoredMessage};
 use duly_stores::MemoryStore;
-use testkit::servers::{
-    rocketmq::{Cluster, installed},
-    wait_until,
+use testkit::{
+    servers::{
+        rocketmq::{Cluster, installed},
+        wait_until,
+    },
+    sink,
 };
 use tokio::sync::Mutex;
 
-use crate::{one, reader, sink_with};
+use crate::{one, reader, sink_with, to};
 
 /// Messages in the test of a kill, and the time in which they come due.
 const COUNT: u64 = 2_000;
@@ -116,4 +120,45 @@ async fn a_name_server_that_hangs_delays_nobody() {
     second.cont();
     in_time.unwrap();
     known.unwrap().unwrap();
+}
+
+/// The cluster with the topic `lossless` on both masters.
+struct Killed<'a>(&'a Cluster);
+
+#[async_trait]
+impl sink::Cluster for Killed<'_> {
+    fn sink(&self) -> Arc<dyn Sink> {
+        sink_with(&self.0.namesrv(), "")
+    }
+
+    fn good(&self, id: MessageId) -> StoredMessage {
+        to("lossless", id.as_str()).message
+    }
+
+    async fn kill_one(&self) {
+        tokio::task::block_in_place(|| self.0.masters()[1].kill());
+    }
+
+    async fn restore(&self) {
+        tokio::task::block_in_place(|| self.0.masters()[1].start());
+    }
+
+    async fn ids(&self) -> BTreeSet<MessageId> {
+        let masters = self.0.masters();
+        let all = tokio::task::block_in_place(|| {
+            masters.each_ref().map(|master| reader::read(&master.address(), "lossless"))
+        });
+        all.into_iter().flatten().map(|arrival| arrival.id).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_under_load_loses_nothing() {
+    if !installed() {
+        return;
+    }
+    let cluster = cluster().await;
+    let [a, b] = cluster.masters();
+    tokio::task::block_in_place(|| cluster.make_topic("lossless", &[a, b]));
+    sink::loses_nothing_when_a_server_is_killed(&Killed(&cluster)).await;
 }

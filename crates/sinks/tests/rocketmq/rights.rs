@@ -14,7 +14,7 @@ use testkit::servers::rocketmq::installed;
 
 use crate::{
     guarded::{self, THERE, USER},
-    one, sink_with,
+    one, sink_with, to,
 };
 
 const AUTH_CREATE_USER: i32 = 3001;
@@ -45,6 +45,18 @@ async fn a_topic_that_is_not_ours_is_denied_and_another_goes_on() {
         error.detail
     );
     one(&sink, THERE, "b").await.unwrap();
+    // The same in one call, before and behind others, and beside a topic that no broker has.
+    let topics = ["BenchmarkTest", THERE, "nowhere", THERE, "BenchmarkTest"];
+    let batch: Vec<_> = topics.iter().enumerate().map(|(n, topic)| to(topic, &format!("c{n}"))).collect();
+    for (topic, outcome) in topics.iter().zip(sink.deliver(&batch).await) {
+        match outcome {
+            Ok(_) => assert_eq!(*topic, THERE),
+            Err(error) => {
+                let is_so = (error.kind, error.scope) == (SinkErrorKind::Denied, ErrorScope::Destination);
+                assert!(is_so && *topic != THERE, "{topic}: {error}");
+            }
+        }
+    }
 }
 
 /// As the user who may do everything.

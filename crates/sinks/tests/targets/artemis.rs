@@ -13,7 +13,7 @@ use tokio::sync::RwLock;
 use super::{activemq::reader, stomp::StompQueue};
 
 /// Shared by all cases; one that stops the broker has it for itself, until it ends.
-static USERS: RwLock<()> = RwLock::const_new(());
+pub(super) static USERS: RwLock<()> = RwLock::const_new(());
 
 /// A queue of one case.
 pub(crate) struct Queue {

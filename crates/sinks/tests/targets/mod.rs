@@ -17,7 +17,7 @@ mod webhook;
 pub(crate) use activemq::activemq;
 pub(crate) use artemis::artemis;
 pub(crate) use kafka::kafka;
-pub(crate) use mqtt::mqtt;
+pub(crate) use mqtt::{mqtt, mqtt_artemis};
 pub(crate) use nats::nats;
 pub(crate) use rabbitmq::rabbitmq;
 pub(crate) use redis_streams::{cluster, sentinels, single};

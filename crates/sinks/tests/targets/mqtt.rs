@@ -3,18 +3,23 @@
 #[path = "../mqtt/reader.rs"]
 mod reader;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU32, Ordering},
+};
 
 use async_trait::async_trait;
 use duly::SystemClock;
 use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
-    servers::mosquitto::Mosquitto,
+    servers::{artemis, mosquitto::Mosquitto},
     sink::{Arrival, CannotShow, Target},
 };
 
 use reader::{Published, Reader};
+
+use super::turns::Turn;
 
 /// A broker with one subscriber.
 pub(crate) struct Subscribed {
@@ -66,7 +71,7 @@ impl Target for Subscribed {
     }
 
     fn cannot_show(&self, state: &str) -> Option<CannotShow> {
-        super::coverage::cannot_show(("mqtt", "shown by"), state)
+        super::coverage::cannot_show(("mqtt", "Mosquitto"), state)
     }
 
     async fn arrived(&self) -> Vec<Arrival> {
@@ -81,5 +86,66 @@ impl Target for Subscribed {
 
     async fn start(&self) {
         self.broker.start();
+    }
+}
+
+/// A topic of Artemis, the broker that all cases share, with one subscriber.
+pub(crate) struct ArtemisTopic {
+    name: String,
+    reader: Arc<Mutex<Reader>>,
+    turn: Mutex<Turn>,
+}
+
+/// By its acceptor for MQTT 5.
+pub(crate) fn mqtt_artemis() -> ArtemisTopic {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let name = format!("orders/suite/{}", LAST.fetch_add(1, Ordering::SeqCst));
+    let turn = Mutex::new(Turn::with_others(&super::artemis::USERS));
+    let reader = Reader::named(&name.replace('/', "-"), artemis::shared().mqtt_port(), &name);
+    ArtemisTopic { name, reader: Arc::new(Mutex::new(reader)), turn }
+}
+
+#[async_trait]
+impl Target for ArtemisTopic {
+    fn sink(&self) -> Arc<dyn Sink> {
+        let url = artemis::shared().mqtt_url();
+        let config = format!("kind = 'mqtt'\nurl = '{url}'\nrequest_timeout = '60s'");
+        let config: SinkConfig = toml::from_str(&config).unwrap();
+        config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
+    }
+
+    fn good(&self, id: MessageId) -> StoredMessage {
+        let (sink, topic) = ("target".parse().unwrap(), self.name.parse().unwrap());
+        StoredMessage::new(id, sink, topic, Timestamp::from_millis(1))
+    }
+
+    fn bad(&self, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: "orders/+".parse().unwrap(), ..self.good(id) }
+    }
+
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("mqtt", "Artemis"), state)
+    }
+
+    /// The user may write below `orders/` only.
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
+        Some(StoredMessage { topic: "closed/x".parse().unwrap(), ..self.good(id) })
+    }
+
+    async fn arrived(&self) -> Vec<Arrival> {
+        let reader = self.reader.clone();
+        let read = tokio::task::spawn_blocking(move || reader.lock().unwrap().read()).await.unwrap();
+        read.into_iter().map(arrival).collect()
+    }
+
+    async fn stop(&self) {
+        let turn = std::mem::take(&mut *self.turn.lock().unwrap());
+        let turn = turn.alone(&super::artemis::USERS).await;
+        *self.turn.lock().unwrap() = turn;
+        artemis::shared().kill();
+    }
+
+    async fn start(&self) {
+        tokio::task::block_in_place(|| artemis::shared().start());
     }
 }

@@ -93,7 +93,10 @@ impl Target for Stream {
     fn sink(&self) -> Arc<dyn Sink> {
         // Made here, as the target itself is made where nothing can be awaited.
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.stream()));
-        let config = format!("kind = 'nats'\nurl = '{}'", self.server.url());
+        // What others do beside a silent one comes before the sink gives that up, however slow the machine.
+        let is_silent = self.listeners.try_lock().is_ok_and(|listeners| listeners.silent.is_some());
+        let timeout = if is_silent { "request_timeout = '60s'" } else { "" };
+        let config = format!("kind = 'nats'\nurl = '{}'\n{timeout}", self.server.url());
         let config: SinkConfig = toml::from_str(&config).unwrap();
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }

@@ -10,9 +10,9 @@ use duly::SystemClock;
 use duly_core::{Body, MessageId, Properties, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use lapin::{
-    Connection, ConnectionProperties,
+    Connection, ConnectionProperties, ExchangeKind,
     message::BasicGetMessage,
-    options::{BasicGetOptions, QueueDeclareOptions},
+    options::{BasicGetOptions, ExchangeDeclareOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
 use testkit::{
@@ -152,9 +152,13 @@ impl Target for Queue {
         self.slow(id).await
     }
 
-    /// Only the broker itself publishes there.
+    /// Only other exchanges publish there.
     async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
-        Some(self.to("amq.rabbitmq.trace/x", id))
+        let name = format!("{}-inside", self.name);
+        let (kind, table) = (ExchangeKind::Direct, FieldTable::default());
+        let options = ExchangeDeclareOptions { internal: true, ..ExchangeDeclareOptions::default() };
+        self.declare().await.exchange_declare(name.as_str().into(), kind, options, table).await.unwrap();
+        Some(self.to(&format!("{name}/x"), id))
     }
 
     /// There is no room in it.

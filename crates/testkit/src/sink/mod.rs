@@ -1,6 +1,7 @@
 //! The suite of the [`Sink`] port, and a sink that writes down what it is given.
 
 mod cases;
+mod cluster;
 mod isolation;
 mod outages;
 mod planted;
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use duly_core::{Delivery, MessageId, Sink, StoredMessage, Timestamp};
 
 pub use cases::*;
+pub use cluster::{Cluster, loses_nothing_when_a_server_is_killed};
 pub use isolation::*;
 pub use outages::*;
 pub use recorder::Recorder;
@@ -41,8 +43,8 @@ pub trait Target: Send + Sync {
         true
     }
 
-    /// Why the suite cannot show this state of a destination here (`slow`, `silent`, `forbidden` or `full`). `None`: it can, and
-    /// the method of that name gives a message.
+    /// Why the suite cannot show this state here: of a destination (`slow`, `silent`, `forbidden` or `full`), or of one server among
+    /// several ([`KILLED`]). `None`: it can, and the method of that name gives a message, or [`cluster`](Self::cluster) the servers.
     fn cannot_show(&self, _state: &str) -> Option<CannotShow> {
         None
     }
@@ -71,6 +73,11 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// The servers behind the target, one of which may be killed. `None`: as [`cannot_show`](Self::cannot_show) says.
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        None
+    }
+
     /// What does not happen within this will not happen.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
@@ -86,7 +93,10 @@ pub trait Target: Send + Sync {
     async fn start(&self);
 }
 
-/// Why the suite does not show a state of a destination at a target: it cannot be had there, or a test of the sink shows it.
+/// What a target is asked about the death of one server among several.
+pub const KILLED: &str = "node killed under load";
+
+/// Why the suite does not show a state at a target: it cannot be had there, or a test of the sink shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CannotShow(pub String);
 
@@ -185,6 +195,7 @@ macro_rules! sink_suite {
                 a_silent_destination_holds_up_no_other
                 a_forbidden_destination_fails_alone
                 a_full_destination_is_throttled_alone
+                a_server_killed_under_load_loses_nothing
             );
         }
     };
@@ -200,8 +211,8 @@ mod tests {
         let here =
             concat!(include_str!("cases.rs"), include_str!("outages.rs"), include_str!("isolation.rs"));
         let lines = crate::contract_lines(include_str!("../../../core/src/sink.rs"), "#[async_trait]");
-        assert_eq!(lines.len(), 16);
-        assert_eq!(here.matches("pub async fn ").count(), 16, "and every case its line");
+        assert_eq!(lines.len(), 17);
+        assert_eq!(here.matches("pub async fn ").count(), 17, "and every case its line");
         for line in lines {
             assert!(here.contains(&format!("pub async fn {line}(")), "{line} has no case");
             assert!(suite.contains(&format!("                {line}\n")), "{line} is not in the suite");

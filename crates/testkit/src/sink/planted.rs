@@ -3,6 +3,7 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
@@ -17,7 +18,7 @@ use duly_core::{
     Body, Delivery, MessageId, Outcomes, Properties, Sink, SinkError, SinkErrorKind, StoredMessage,
 };
 
-use super::{Arrival, Recorder, Target, recorder};
+use super::{Arrival, Cluster, Recorder, Target, recorder};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
@@ -44,9 +45,13 @@ enum Bug {
     TakesOneForTheTarget,
     ThrottlesTheTarget,
     HasOneDestination,
+    GivesUpTheSilentFirst,
+    LetsCallsWaitForTheSilent,
+    DeniesInAnOutage,
+    AcknowledgesInAnOutage,
 }
 
-const ALL: [Bug; 23] = [
+const ALL: [Bug; 27] = [
     Bug::ForgetsTheLast,
     Bug::MixesUpTheOutcomes,
     Bug::AcknowledgesUnsent,
@@ -70,6 +75,10 @@ const ALL: [Bug; 23] = [
     Bug::TakesOneForTheTarget,
     Bug::ThrottlesTheTarget,
     Bug::HasOneDestination,
+    Bug::GivesUpTheSilentFirst,
+    Bug::LetsCallsWaitForTheSilent,
+    Bug::DeniesInAnOutage,
+    Bug::AcknowledgesInAnOutage,
 ];
 
 /// Destinations that do otherwise than the rest.
@@ -81,6 +90,12 @@ struct Planted {
     inner: Recorder,
     bug: Option<Bug>,
     broken: Arc<AtomicBool>,
+    /// Held by a call to a silent destination, with [`Bug::LetsCallsWaitForTheSilent`].
+    silent: Arc<tokio::sync::Mutex<()>>,
+}
+
+fn is_silent(delivery: &Delivery) -> bool {
+    delivery.message.topic.as_str() == recorder::SILENT
 }
 
 fn error(kind: SinkErrorKind) -> SinkError {
@@ -119,6 +134,9 @@ impl Planted {
                 outcomes.fill(Err(error(SinkErrorKind::Refused)));
             }
             Some(Bug::SendsTwice) => drop(self.inner.deliver(&spoilt).await),
+            Some(Bug::AcknowledgesInAnOutage) if self.inner.is_leaderless() => {
+                outcomes.fill(Ok(String::new()));
+            }
             _ => {}
         }
         for failure in outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().err()) {
@@ -129,6 +147,9 @@ impl Planted {
                 }
                 (Some(Bug::StaysAwayForGood), SinkErrorKind::Unreachable) => {
                     self.broken.store(true, Ordering::SeqCst);
+                }
+                (Some(Bug::DeniesInAnOutage), SinkErrorKind::Unreachable) => {
+                    failure.kind = SinkErrorKind::Denied;
                 }
                 _ => {}
             }
@@ -171,6 +192,19 @@ impl Planted {
     async fn send_apart(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
         match self.bug {
             Some(Bug::WaitsForTheWholeCall) => outcomes.report_all(self.inner.deliver(batch).await),
+            // The time limit of the silent ones is over, and only then the others are looked at.
+            Some(Bug::GivesUpTheSilentFirst) if is_silent(&batch[0]) => {
+                for index in [0, batch.len() - 1] {
+                    outcomes.report(index, Err(error(SinkErrorKind::Unknown).at_destination()));
+                }
+                let goods = self.inner.deliver(&batch[1..batch.len() - 1]).await;
+                goods.into_iter().enumerate().for_each(|(index, good)| outcomes.report(index + 1, good));
+                std::future::pending::<()>().await;
+            }
+            Some(Bug::LetsCallsWaitForTheSilent) if is_silent(&batch[0]) => {
+                let _held = self.silent.lock().await;
+                self.inner.deliver_each(batch, outcomes).await;
+            }
             Some(Bug::SendsOneAfterTheOther) => {
                 for (index, delivery) in batch.iter().enumerate() {
                     let one = self.inner.deliver(std::slice::from_ref(delivery)).await;
@@ -201,6 +235,7 @@ impl Sink for Planted {
         if batch.iter().any(is_apart) {
             return self.send_apart(batch, outcomes).await;
         }
+        let _turn = self.silent.lock().await;
         outcomes.report_all(self.send_all(batch).await);
     }
 
@@ -213,7 +248,7 @@ impl Sink for Planted {
 
     async fn probe(&self) -> Result<(), SinkError> {
         if self.bug == Some(Bug::DeliversOnProbe) {
-            let ping = self.inner.good(super::id("ping"));
+            let ping = Target::good(&self.inner, super::id("ping"));
             self.inner.deliver(&super::deliveries([ping])).await;
         }
         if self.bug == Some(Bug::ProbesWithoutLooking) { Ok(()) } else { self.inner.probe().await }
@@ -243,6 +278,9 @@ impl Target for Planted {
     async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         self.inner.full(id).await
     }
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        Some(self)
+    }
     fn patience(&self) -> Duration {
         // All that this sink does, it does at once.
         Duration::from_millis(200)
@@ -258,25 +296,49 @@ impl Target for Planted {
     }
 }
 
+#[async_trait]
+impl Cluster for Planted {
+    fn sink(&self) -> Arc<dyn Sink> {
+        Target::sink(self)
+    }
+    fn good(&self, id: MessageId) -> StoredMessage {
+        Target::good(self, id)
+    }
+    async fn kill_one(&self) {
+        self.inner.kill_one().await;
+    }
+    async fn restore(&self) {
+        self.inner.restore().await;
+    }
+    fn patience(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+    async fn ids(&self) -> BTreeSet<MessageId> {
+        self.inner.ids()
+    }
+}
+
 type Case = for<'a> fn(&'a dyn Target) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 macro_rules! cases {
     ($($name:ident)*) => { [$((stringify!($name), |target| Box::pin(super::$name(target)))),*] };
 }
 
-const CASES: [(&str, Case); 16] = cases!(
+const CASES: [(&str, Case); 17] = cases!(
     one_outcome_per_message_in_order ok_means_the_target_has_it a_refusal_hurts_no_neighbour every_field_arrives
     any_body_arrives_unchanged unicode_arrives_unchanged a_large_batch_arrives_whole
     the_same_message_again_is_no_failure a_probe_delivers_nothing an_absent_target_is_unreachable_until_it_returns
     calls_at_the_same_time_do_not_mix a_call_given_up_leaves_the_sink_usable
     outcomes_are_reported_as_they_become_known a_silent_destination_holds_up_no_other
     a_forbidden_destination_fails_alone a_full_destination_is_throttled_alone
+    a_server_killed_under_load_loses_nothing
 );
 
 /// The cases that fail with `bug` planted.
 fn caught(bug: Option<Bug>) -> Vec<&'static str> {
     let fails = |(_, run): &&(&str, Case)| {
-        let target = Planted { inner: Recorder::default(), bug, broken: Arc::default() };
+        let inner = Recorder::default();
+        let target = Planted { inner, bug, broken: Arc::default(), silent: Arc::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(&target)))).is_err()
     };

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -15,7 +15,7 @@ use duly_core::{
 
 use tokio::sync::watch;
 
-use super::{Arrival, Target};
+use super::{Arrival, Cluster, Target};
 
 /// Topics that it does not take at once, or not at all.
 pub(super) const REFUSED: &str = "refused";
@@ -30,6 +30,8 @@ pub struct Recorder {
     arrived: Arc<Mutex<Vec<Delivery>>>,
     away: Arc<AtomicBool>,
     released: Arc<watch::Sender<bool>>,
+    /// How many more messages fail until another server has taken over.
+    leaderless: Arc<AtomicUsize>,
 }
 
 impl Recorder {
@@ -43,6 +45,12 @@ impl Recorder {
         self.deliveries().into_iter().map(|delivery| delivery.message.id).collect()
     }
 
+    /// Whether a server was killed and no other has taken over.
+    #[cfg(test)]
+    pub(super) fn is_leaderless(&self) -> bool {
+        self.leaderless.load(Ordering::SeqCst) > 0
+    }
+
     fn reached(&self) -> Result<(), SinkError> {
         if self.away.load(Ordering::SeqCst) {
             return Err(SinkError::new(SinkErrorKind::Unreachable, "the recorder is away"));
@@ -52,6 +60,13 @@ impl Recorder {
 
     fn take(&self, delivery: &Delivery) -> Result<String, SinkError> {
         self.reached()?;
+        if self
+            .leaderless
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+            .is_ok()
+        {
+            return Err(SinkError::new(SinkErrorKind::Unreachable, "its server is away"));
+        }
         let no = |kind| Err(SinkError::new(kind, "this topic is not taken"));
         match delivery.message.topic.as_str() {
             REFUSED => return no(SinkErrorKind::Refused),
@@ -122,6 +137,10 @@ impl Target for Recorder {
         Some(to(FULL, id))
     }
 
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        Some(self)
+    }
+
     async fn arrived(&self) -> Vec<Arrival> {
         self.deliveries().iter().map(Arrival::of).collect()
     }
@@ -132,5 +151,31 @@ impl Target for Recorder {
 
     async fn start(&self) {
         self.away.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Messages that find no server until another has taken over.
+const LEADERLESS: usize = 200;
+
+#[async_trait]
+impl Cluster for Recorder {
+    fn sink(&self) -> Arc<dyn Sink> {
+        Target::sink(self)
+    }
+
+    fn good(&self, id: MessageId) -> StoredMessage {
+        Target::good(self, id)
+    }
+
+    async fn kill_one(&self) {
+        self.leaderless.store(LEADERLESS, Ordering::SeqCst);
+    }
+
+    async fn restore(&self) {
+        self.leaderless.store(0, Ordering::SeqCst);
+    }
+
+    async fn ids(&self) -> BTreeSet<MessageId> {
+        Self::ids(self)
     }
 }

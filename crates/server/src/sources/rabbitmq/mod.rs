@@ -3,6 +3,8 @@
 mod delivery_limit;
 mod message;
 mod refusal;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 

@@ -3,10 +3,10 @@
 mod cluster;
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -22,7 +22,27 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whether NATS is installed; if not, says that its tests are skipped, or fails with `CI=true`.
 pub fn installed() -> bool {
-    super::installed("nats", &["nats-server"])
+    built().is_some() || super::installed("nats", &["nats-server"])
+}
+
+/// The version that `cargo xtask servers` builds where there is Go.
+const VERSION: &str = include_str!("../../../nats/version");
+
+/// The server that was built, in the target folder that we were built into. Where it is not, that of the system has to do.
+fn built() -> Option<PathBuf> {
+    let program = env::current_exe().ok()?;
+    let mut folders = program.ancestors().map(|folder| folder.join("servers/nats"));
+    // The version is written there last.
+    let folder = folders
+        .find(|folder| fs::read_to_string(folder.join("version")).is_ok_and(|there| there == VERSION))?;
+    Some(folder.join("nats-server"))
+}
+
+/// What was built is not optimised: a benchmark takes the server of the system, if there is one.
+fn program() -> String {
+    const SYSTEM: &str = "nats-server";
+    let file = built().filter(|_| cfg!(debug_assertions) || super::find(SYSTEM).is_none());
+    file.map_or_else(|| SYSTEM.into(), |file| file.display().to_string())
 }
 
 /// One NATS server with JetStream. The port and the data stay over restarts.
@@ -50,7 +70,7 @@ impl Nats {
 
     /// A place for a server, which has no configuration yet and does not run.
     fn placed() -> Self {
-        Self { program: Program::new("nats-server") }
+        Self { program: Program::new(&program()) }
     }
 
     fn configure(&self, more: &str) {

@@ -54,4 +54,11 @@ impl Cluster {
         let urls = (0..NODES).map(|n| format!("'{}'", self.nodes[(first + n) % NODES].url()));
         format!("[{}]", urls.collect::<Vec<_>>().join(", "))
     }
+
+    /// Starts those that do not run, and returns when all are there.
+    pub fn start_missing(&self) {
+        let missing: Vec<_> = self.nodes.iter().filter(|node| !node.program.is_alive()).collect();
+        missing.iter().for_each(|node| node.launch());
+        missing.iter().for_each(|node| node.wait());
+    }
 }

@@ -3,6 +3,7 @@
 //! One takes ten seconds and more to start: tests share it, and keep to queues and exchanges of their own.
 
 mod cluster;
+mod silent;
 
 use std::{
     fs,
@@ -15,6 +16,7 @@ use std::{
 };
 
 pub use cluster::Cluster;
+pub use silent::{SilentEvent, silent_broker};
 
 use super::{port_lease::SECOND, program::Program, wait_until};
 
