@@ -163,7 +163,6 @@ async fn connect_to(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 mod tests {
     use duly::ManualClock;
     use futures_util::FutureExt;

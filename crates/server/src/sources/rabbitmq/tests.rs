@@ -1,5 +1,4 @@
 //! A broker that takes the connection and falls silent: before the login, or after it.
-#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::{sync::Arc, time::Duration};
 
