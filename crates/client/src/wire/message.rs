@@ -234,6 +234,7 @@ pub struct Message {
 /// When a message was accepted, is due and is tried next.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct MessageTimes {
     /// When it was accepted; by the database's clock in a store of SQL. Left out of what was stored before this was written down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -256,6 +257,7 @@ pub struct MessageTimes {
 /// How and when a message ended; nothing while it has not.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct MessageEnd {
     /// When it was delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -280,6 +282,7 @@ pub struct MessageEnd {
 /// What the producer of a message gave: properties, rules and body.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub struct MessageContent {
     /// Headers of the target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use duly_core::{Clock, SinkError};
 use futures_util::StreamExt;
 use lapin::{Channel, Connection, Event, PublisherConfirm, options::ConfirmSelectOptions};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::{
     confirm_pace::ConfirmPace,
@@ -20,6 +20,8 @@ const SHARED: usize = 16;
 /// More than those, while all of them wait for confirms of silent queues; the broker allows 2,047 to a connection.
 const SHARED_MAX: usize = 128;
 const CHOICES: usize = 8;
+/// Questions about queues that are open at the same time, each on a channel of its own.
+const QUESTIONS_MAX: usize = 8;
 
 /// An open connection.
 #[derive(Clone)]
@@ -34,6 +36,7 @@ struct Inner {
     blocked: watch::Receiver<Option<String>>,
     /// What last ended a channel.
     errors: watch::Receiver<Option<lapin::Error>>,
+    questions: Semaphore,
 }
 
 impl BrokerConnection {
@@ -54,7 +57,8 @@ impl BrokerConnection {
         });
         let common = Shared { clock, trust: Arc::default(), confirm_pace: Arc::default() };
         let shared = Mutex::new(vec![None; SHARED]);
-        Self(Arc::new(Inner { connection, shared, common, blocked, errors }))
+        let questions = Semaphore::new(QUESTIONS_MAX);
+        Self(Arc::new(Inner { connection, shared, common, blocked, errors, questions }))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -87,6 +91,11 @@ impl BrokerConnection {
 
     pub(super) async fn plain_channel(&self) -> lapin::Result<Channel> {
         self.0.connection.create_channel().await
+    }
+
+    /// The right to ask the broker something on a channel of its own.
+    pub(super) async fn question(&self) -> Option<SemaphorePermit<'_>> {
+        self.0.questions.acquire().await.ok()
     }
 
     /// Says why the broker closes a channel, from now on.
@@ -148,10 +157,15 @@ impl BrokerConnection {
             shared.pop();
         }
         let busy = |slot: &usize| shared[*slot].as_ref().map_or(0, Publisher::unanswered);
-        let fits = |slot: &usize| is_silent || shared[*slot].as_ref().is_none_or(|one| !one.is_overdue(now));
+        let is_overdue = |slot: &usize| shared[*slot].as_ref().is_some_and(|one| one.is_overdue(now));
+        let fits = |slot: &usize| !is_overdue(slot);
         let places = (0..SHARED).map(|n| (begin + n) % SHARED);
-        let best = places.clone().take(CHOICES).filter(fits).min_by_key(busy);
-        let found = best.or_else(|| places.chain(SHARED..shared.len()).find(fits));
+        let own = places.clone().take(CHOICES);
+        let best = match is_silent {
+            true => own.clone().find(is_overdue).or(Some(begin)),
+            false => own.filter(fits).min_by_key(busy),
+        };
+        let found = best.or_else(|| places.chain(SHARED..shared.len()).filter(fits).min_by_key(busy));
         let slot = match found {
             Some(slot) => slot,
             None if shared.len() < SHARED_MAX => return Err(shared.len()),

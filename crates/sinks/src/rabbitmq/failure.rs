@@ -165,7 +165,7 @@ pub(super) fn query_failed(error: &Error) -> SinkError {
 
 /// Whether the broker knows no queue of that name. It says otherwise of one whose node is down, with the same code.
 pub(super) fn is_no_such_queue(error: &Error) -> bool {
-    is_not_found(error) && words(error).contains("no queue '")
+    is_not_found(error) && words(error).starts_with("NOT_FOUND - no queue '")
 }
 
 /// Whether what was named is not there.
@@ -220,6 +220,19 @@ mod tests {
         assert_eq!(cause(406, words), Cause::Size { bytes: 5000, max: 1000 });
         assert_eq!(cause(406, "PRECONDITION_FAILED - unknown delivery tag 7"), Cause::Other);
         assert_eq!(cause(403, "ACCESS_REFUSED - no"), Cause::Other);
+    }
+
+    #[test]
+    fn a_queue_that_is_away_is_not_taken_for_none_whatever_its_name() {
+        let is_none = |words| is_no_such_queue(&closed(404, words));
+        assert!(is_none("NOT_FOUND - no queue 'orders' in vhost '/'"));
+        let away = |name| {
+            format!(
+                "NOT_FOUND - home node 'rabbit@a' of durable queue '{name}' in vhost '/' is down or inaccessible"
+            )
+        };
+        assert!(!is_none(&away("orders")));
+        assert!(!is_none(&away("x no queue 'y")));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{
     message::OutgoingMessage,
 };
 
-/// Queues that the broker is asked for at the same time, each on a channel of its own.
+/// Queues of one call that the broker is asked for at the same time.
 const ASKED_MAX: usize = 8;
 
 /// A question to the broker.
@@ -37,7 +37,7 @@ pub(super) struct Homes {
 enum Home {
     /// The broker is asked; these wait for what it says.
     Asked(Vec<usize>),
-    Known(SinkError),
+    Answered(SinkError),
 }
 
 impl Homes {
@@ -50,7 +50,7 @@ impl Homes {
     ) -> Option<SinkError> {
         let destination = message.destination;
         match self.known.get_mut(&destination) {
-            Some(Home::Known(verdict)) => return Some(verdict.clone()),
+            Some(Home::Answered(verdict)) => return Some(verdict.clone()),
             Some(Home::Asked(positions)) => positions.push(position),
             None => {
                 self.known.insert(destination, Home::Asked(vec![position]));
@@ -73,7 +73,7 @@ impl Homes {
     /// Those that waited for this verdict.
     pub(super) fn answered(&mut self, destination: u64, verdict: SinkError) -> Vec<usize> {
         self.asked = self.asked.saturating_sub(1);
-        match self.known.insert(destination, Home::Known(verdict)) {
+        match self.known.insert(destination, Home::Answered(verdict)) {
             Some(Home::Asked(positions)) => positions,
             _ => Vec::new(),
         }
@@ -83,8 +83,13 @@ impl Homes {
 /// What it means that messages to this queue came back. They were not taken, whatever the answer is.
 pub(super) async fn ask(connection: &BrokerConnection, question: &Question) -> SinkError {
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let Some(_permit) = connection.question().await else {
+        return no_connection(question.words.as_str()).at_destination();
+    };
     let channel = match connection.plain_channel().await {
         Ok(channel) => channel,
+        // The broker may allow no more channels: that is nobody else's matter.
+        Err(error) if connection.is_connected() => return no_connection(error.to_string()).at_destination(),
         Err(error) => return no_connection(error.to_string()),
     };
     match channel.queue_declare(question.queue.clone(), passive, FieldTable::default()).await {

@@ -33,10 +33,13 @@ pub(super) const CONFIRMED: &str = "confirmed";
 const TOGETHER_MAX: usize = 256;
 /// Messages that are under way on a channel, at most: of one destination, and of all.
 ///
-/// A quorum queue that confirms nothing blocks its channel at 32 messages, and 200 more on that channel let the broker stop reading
-/// from the whole connection.
-const WINDOW: usize = 120;
-const WINDOW_OF_ALL: usize = 200;
+/// A quorum queue that confirms nothing blocks its channel at 32 messages, and 200 more that are sent on that channel from then on let
+/// the broker stop reading from the whole connection, whatever it confirms meanwhile.
+const WINDOW: usize = 100;
+const WINDOW_OF_ALL: usize = 136;
+const CHANNEL_BLOCKS_AT: usize = 32;
+const CHANNEL_CREDIT: usize = 200;
+const _: () = assert!(WINDOW_OF_ALL + BEHIND_MAX <= CHANNEL_CREDIT && CHANNEL_BLOCKS_AT < WINDOW);
 /// So many are confirmed while an older one is not: its destination is silent, and others go by another channel.
 const BEHIND_MAX: usize = 64;
 /// Destinations of a channel that are remembered to have taken a message, at most; then all are forgotten.

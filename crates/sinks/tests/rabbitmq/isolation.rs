@@ -136,15 +136,15 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
     one(&sink, &good, "before").await.unwrap();
     tokio::task::block_in_place(|| shared().suspend_queues(&[&silent]));
 
-    // Far more than it takes for the broker to stop reading from a connection.
-    let topic = |n: usize| if n.is_multiple_of(4) { &silent } else { &good };
-    let batch: Vec<_> = (0..2_000).map(|n| to(topic(n), &format!("m{n}"))).collect();
+    // Far more than it takes for the broker to stop reading from a connection, and than the windows of its channels let pass.
+    let topic = |n: usize| if n.is_multiple_of(2) { &silent } else { &good };
+    let batch: Vec<_> = (0..4_000).map(|n| to(topic(n), &format!("m{n}"))).collect();
     let reported_outcomes = ReportedOutcomes::default();
     let others = async {
         reported_outcomes.count(1_500).await;
         let first: Vec<usize> =
             reported_outcomes.results.lock().unwrap().iter().map(|(index, _)| *index).collect();
-        assert!(first.iter().filter(|index| *index % 4 != 0).count() >= 1_000, "they do not wait");
+        assert!(first.iter().filter(|index| *index % 2 != 0).count() >= 1_000, "they do not wait");
         for n in 0..20 {
             one(&sink, &good, &format!("beside-{n}")).await.unwrap();
         }
@@ -157,9 +157,9 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
     let mut unknown = 0;
     for (index, result) in reported_outcomes.results.lock().unwrap().iter() {
         match result {
-            Ok(_) => assert_ne!(index % 4, 0),
+            Ok(_) => assert_ne!(index % 2, 0),
             Err(error) => {
-                assert_eq!(index % 4, 0, "{error}");
+                assert_eq!(index % 2, 0, "{error}");
                 assert_eq!(error.scope, ErrorScope::Destination, "{error}");
                 let kinds = [SinkErrorKind::Unknown, SinkErrorKind::Unreachable];
                 assert!(kinds.contains(&error.kind), "{error}");
@@ -167,7 +167,8 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
             }
         }
     }
-    assert!((3..=600).contains(&unknown), "{unknown} were sent and not confirmed");
+    // Eight channels with a window of 100 each, and one more now and then to see whether it is back.
+    assert!((3..=820).contains(&unknown), "{unknown} were sent and not confirmed");
     tokio::task::block_in_place(|| shared().resume_queues(&[&silent]));
     let back = async { while one(&sink, &silent, "back").await.is_err() {} };
     tokio::time::timeout(Duration::from_secs(60), back).await.expect("it takes messages again");
