@@ -1,7 +1,7 @@
 //! A subscriber with a session that lasts: what it was sent while it was away, too.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
     time::Duration,
@@ -41,7 +41,7 @@ impl Reader {
     /// The same with a session of this name.
     pub(crate) fn named(client: &str, port: u16, topic: &str) -> Self {
         let reader = Self { port, topic: topic.into(), client: client.into(), read: Vec::new() };
-        let mut stream = reader.connect();
+        let (mut stream, _) = reader.connect();
         let mut rest = vec![0, 1, 0];
         put(&mut rest, &reader.topic);
         rest.push(2);
@@ -53,7 +53,7 @@ impl Reader {
 
     /// Everything that has been published so far, each as often as it came.
     pub(crate) fn read(&mut self) -> Vec<Published> {
-        let mut stream = self.connect();
+        let (mut stream, mut early) = self.connect();
         // The pattern `orders/#` means `orders`, too.
         let topic = self.topic.trim_end_matches("/#");
         let (mut rest, mut properties) = (Vec::new(), vec![0x26]);
@@ -64,7 +64,7 @@ impl Reader {
         rest.extend(properties);
         send(&mut stream, 0x32, &rest);
         loop {
-            let (first, mut rest) = packet(&mut stream);
+            let (first, mut rest) = early.pop_front().unwrap_or_else(|| packet(&mut stream));
             match first >> 4 {
                 3 => {
                     let (id, published) = published(first, &mut rest);
@@ -84,7 +84,8 @@ impl Reader {
         self.read.clone()
     }
 
-    fn connect(&self) -> TcpStream {
+    /// A connection, and what the broker sent before it said so: Artemis may begin with the messages of the session.
+    fn connect(&self) -> (TcpStream, VecDeque<(u8, Bytes)>) {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
@@ -95,9 +96,15 @@ impl Reader {
             put(&mut rest, text);
         }
         send(&mut stream, 0x10, &rest);
-        let (first, rest) = packet(&mut stream);
-        assert_eq!((first, rest[1]), (0x20, 0), "the reader is let in");
-        stream
+        let mut early = VecDeque::new();
+        loop {
+            let (first, rest) = packet(&mut stream);
+            if first == 0x20 {
+                assert_eq!(rest[1], 0, "the reader is let in");
+                return (stream, early);
+            }
+            early.push_back((first, rest));
+        }
     }
 }
 
