@@ -1,7 +1,7 @@
 //! Claiming: a look at every shard, then one transaction for those whose turn it is.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -67,6 +67,23 @@ impl ClaimOutcome {
         let wait = if self.leased.is_empty() { MISSED_WAIT } else { Duration::ZERO };
         self.missed.then(|| now.wall().saturating_add(wait))
     }
+
+    /// What was not claimed although it comes before something that was, by id. If nothing was claimed, that is everything. What
+    /// comes after is asked for again by the next claim, as is what was too much for one.
+    fn passed_over<'r>(&self, request: &'r ClaimRequest<'_>) -> Vec<&'r MessageId> {
+        if !self.missed {
+            return Vec::new();
+        }
+        let last = self.leased.iter().map(|(candidate, _)| candidate).max();
+        let claimed: HashSet<_> = self.leased.iter().map(|(candidate, _)| &candidate.id).collect();
+        let candidates = request.shards.iter().flat_map(|(_, candidates)| candidates);
+        let mut ids: Vec<_> = candidates
+            .filter(|candidate| last.is_none_or(|last| *candidate < last) && !claimed.contains(&candidate.id))
+            .map(|candidate| &candidate.id)
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
 }
 
 impl SqlStore {
@@ -130,8 +147,16 @@ impl SqlStore {
         for (shard, token) in &claims.lost {
             self.nodes.lost(request.lane, *shard, *token);
         }
-        if claims.missed && claims.leased.is_empty() {
-            self.move_strays(now, request).await?;
+        let passed_over = claims.passed_over(request);
+        if !passed_over.is_empty() {
+            let moved = self.move_strays(now, request, passed_over).await;
+            match moved {
+                // What was claimed is handed out: its leases run.
+                Err(error) if !claims.leased.is_empty() => {
+                    tracing::warn!(lane = request.lane, %error, "search for misplaced messages failed");
+                }
+                moved => moved?,
+            }
         }
         claims.leased.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(claims)

@@ -1,4 +1,5 @@
-//! Messages that wait under the number of another lane: a node that knew a number from before a failover put them there.
+//! Messages that wait under the number of another lane: a node that knew a number from before a failover put them there. And rows whose lane
+//! is damaged.
 
 use std::collections::BTreeSet;
 
@@ -17,15 +18,14 @@ use super::{
 use crate::shared::lane::lane_text;
 
 impl SqlStore {
-    /// A claim got none of those whose turn it was. Those of another lane would stand in its way for ever: they are moved to their own.
-    pub(super) async fn move_strays(&self, now: Now, request: &ClaimRequest<'_>) -> Result<(), StoreError> {
-        let mut ids: Vec<_> = request
-            .shards
-            .iter()
-            .flat_map(|(_, candidates)| candidates)
-            .map(|candidate| &candidate.id)
-            .collect();
-        ids.sort_unstable();
+    /// A claim passed over the messages of these ids. Those of another lane would take places of every claim: they are moved to
+    /// their own. Those that cannot be read become dead letters.
+    pub(super) async fn move_strays(
+        &self,
+        now: Now,
+        request: &ClaimRequest<'_>,
+        ids: Vec<&MessageId>,
+    ) -> Result<(), StoreError> {
         let is_stray = |row: &Row| {
             row.record.state == State::Pending
                 && !row.is_raw

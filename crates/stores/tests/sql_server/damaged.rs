@@ -2,10 +2,10 @@
 //! are delivered.
 
 use duly_core::{DeadReason, State, Store, StoredMessage, store::Query};
-use duly_stores::SqlStore;
+use duly_stores::{SqlStore, sql::Options};
 
 use crate::{
-    bed::{LEASE, claim, deliver, id, insert, lane, message, now, totals},
+    bed::{LEASE, claim, deliver, id, insert, lane, message, messages, now, totals},
     server::both,
 };
 
@@ -22,7 +22,7 @@ const DAMAGES: [&str; 8] = [
 ];
 
 /// Of each kind of damage three messages, the one in the middle to be damaged; and what damages it.
-fn messages() -> (Vec<StoredMessage>, String) {
+fn damaged_messages() -> (Vec<StoredMessage>, String) {
     let (mut messages, mut statements) = (Vec::new(), String::new());
     for (n, change) in DAMAGES.into_iter().enumerate() {
         messages.extend(["a", "b", "c"].map(|part| message(&format!("m{n}-{part}"), 0)));
@@ -69,7 +69,7 @@ async fn the_others_are_dead_letters(store: &SqlStore) {
 both! {
     fn a_row_that_is_damaged_before_its_claim_is_a_dead_letter_and_holds_up_no_other(bed: shared) {
         let store = bed.store(1).await;
-        let (messages, damage) = messages();
+        let (messages, damage) = damaged_messages();
         insert(&store, messages).await.unwrap();
         bed.sql(&damage);
         drain(&store, 1).await;
@@ -77,9 +77,23 @@ both! {
         the_others_are_dead_letters(&store).await;
     }
 
+    fn a_row_whose_topic_is_damaged_takes_no_place_in_claims_that_get_others(bed: shared) {
+        // Two, so that every claim sees more of each than it gives.
+        let store = bed.store_with(Options { shards: 2, ..Options::new(1) }).await;
+        let damaged = (0..5).map(|n| message(&format!("damaged{n}"), 0));
+        insert(&store, damaged.chain(messages(64)).collect()).await.unwrap();
+        bed.sql("UPDATE delay_message SET topic = '' WHERE message_id LIKE 'damaged%'");
+        // All of them are before the first that is good.
+        assert_eq!(claim(&store, 1, 16).await.unwrap().messages.len(), 16 - 5);
+        assert_eq!(claim(&store, 2, 16).await.unwrap().messages.len(), 16);
+        assert_eq!(store.metrics().damaged, 5);
+        let all = totals(&store).await;
+        assert_eq!((all.dead, all.in_flight, all.pending), (5, 27, 64 - 27));
+    }
+
     fn a_row_that_is_damaged_while_it_is_claimed_keeps_no_lease_from_ending(bed: shared) {
         let store = bed.store(1).await;
-        let (messages, damage) = messages();
+        let (messages, damage) = damaged_messages();
         let count = messages.len();
         insert(&store, messages).await.unwrap();
         assert_eq!(claim(&store, 1, count).await.unwrap().messages.len(), count);

@@ -150,6 +150,23 @@ both! {
         assert_eq!(totals(&one).await.in_flight, 21);
     }
 
+    fn messages_under_the_number_of_another_lane_take_no_place_in_claims_that_get_others(bed: shared) {
+        let one = bed.store(1).await;
+        put(&one, "there", "a").await;
+        // As a node that went by a number from before a failover would have put it.
+        for n in 0..30 {
+            put(&one, "here", &format!("h{n:02}")).await;
+        }
+        let number = bed.sql("SELECT lane_no FROM duly_lane WHERE name = 'qhere'");
+        bed.sql(&format!(
+            "UPDATE delay_message SET queue_no = queue_no - lane_no * 256 + {number} * 256, lane_no = {number} WHERE topic = 'there'"
+        ));
+        // It is the first of all, and some of the others are left.
+        let here = claimed(&one, 1, "here").await;
+        assert!((1..10).contains(&here.len()), "{here:?}");
+        assert_eq!(claimed(&one, 2, "there").await, ["a"]);
+    }
+
     fn topics_without_messages_are_forgotten_with_their_counters(bed: shared) {
         let store = bed.store(1).await;
         for n in 0..150 {
