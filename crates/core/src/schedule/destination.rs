@@ -124,6 +124,8 @@ pub(super) struct Destinations {
     uses: u64,
     /// Whether a timer for the oldest parked message is set.
     is_armed: bool,
+    #[cfg(test)]
+    visits: std::cell::Cell<usize>,
 }
 
 impl Destinations {
@@ -148,7 +150,7 @@ impl Destinations {
         let busy_max = under_way + self.parked;
         if !self.table.contains_key(&key) {
             // More than one is too many where more were busy a moment ago.
-            while self.table.len() >= REMEMBERED_MAX + busy_max && self.evict_one() {}
+            self.evict((self.table.len() + 1).saturating_sub(REMEMBERED_MAX + busy_max));
         }
         let entry = self.table.entry(key).or_insert_with(Destination::new);
         entry.used = self.uses;
@@ -368,14 +370,35 @@ impl Destinations {
         }
     }
 
-    /// Whether there was one that could be evicted.
-    fn evict_one(&mut self) -> bool {
-        let idle = self.table.iter().filter(|(_, entry)| entry.is_idle());
-        let Some(key) = idle.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { return false };
-        if self.table.remove(&key).is_some_and(|entry| entry.breaker.allows() != Allow::All) {
-            self.open = self.open.saturating_sub(1);
+    /// Evicts the `count` least recently used of the idle entries, or all of them, in one pass: after a backlog there may be
+    /// thousands, and a step must not take long.
+    fn evict(&mut self, count: usize) {
+        if count == 0 {
+            return;
         }
-        true
+        let mut idle = Vec::new();
+        for (key, entry) in &self.table {
+            #[cfg(test)]
+            self.visits.set(self.visits.get() + 1);
+            if entry.is_idle() {
+                idle.push((entry.used, *key));
+            }
+        }
+        if count < idle.len() {
+            idle.select_nth_unstable(count);
+            idle.truncate(count);
+        }
+        for (_, key) in idle {
+            if self.table.remove(&key).is_some_and(|entry| entry.breaker.allows() != Allow::All) {
+                self.open = self.open.saturating_sub(1);
+            }
+        }
+    }
+
+    /// How many entries were looked at to find those to evict.
+    #[cfg(test)]
+    pub(super) fn visits(&self) -> usize {
+        self.visits.get()
     }
 
     /// How many destinations are remembered or busy.

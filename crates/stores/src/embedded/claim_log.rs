@@ -81,7 +81,41 @@ impl ClaimRecord {
 /// The log of claims. It is written before a message is sent and never synced: the crash of a process is counted as an attempt. A
 /// power cut may lose a claim; the message is then delivered again.
 pub(super) struct ClaimLog {
-    inner: Mutex<(Arc<dyn DiskFile>, u64)>,
+    inner: Mutex<Tail>,
+}
+
+/// Where the next record goes.
+struct Tail {
+    file: Arc<dyn DiskFile>,
+    end: u64,
+    /// How many bytes behind `end` a failed write may have left.
+    dirty: usize,
+}
+
+impl Tail {
+    /// Overwrites with zeros what a failed write may have left: the next record would replace only its first one, and the rest would be
+    /// read after it. This takes no room. Until it succeeds, nothing may be written.
+    fn blank(&mut self) -> io::Result<()> {
+        if self.dirty > 0 {
+            let left = self.file.len()?.saturating_sub(self.end).min(self.dirty as u64);
+            self.file.write_at(&vec![0; left as usize], self.end)?;
+            self.dirty = 0;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.blank()?;
+        if let Err(error) = self.file.write_at(bytes, self.end) {
+            self.dirty = bytes.len();
+            if let Err(error) = self.blank() {
+                tracing::warn!(%error, "claims log not cleaned after a failed write; claims are refused until it is");
+            }
+            return Err(error);
+        }
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
 }
 
 impl ClaimLog {
@@ -96,12 +130,12 @@ impl ClaimLog {
 
     /// Goes on in a file that has records up to `end`.
     pub(super) fn at(file: Arc<dyn DiskFile>, end: u64) -> Self {
-        Self { inner: Mutex::new((file, end)) }
+        Self { inner: Mutex::new(Tail { file, end, dirty: 0 }) }
     }
 
     /// Whether bytes were allocated for it.
     pub(super) fn has_room(&self) -> io::Result<bool> {
-        locked(&self.inner).0.len().map(|len| len > 0)
+        locked(&self.inner).file.len().map(|len| len > 0)
     }
 
     pub(super) fn write(&self, records: impl IntoIterator<Item = ClaimRecord>) -> io::Result<()> {
@@ -110,20 +144,13 @@ impl ClaimLog {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut inner = locked(&self.inner);
-        if let Err(error) = inner.0.write_at(&bytes, inner.1) {
-            // Of what was written, the next record would replace the first one only: the rest would be read after it.
-            let _ = blank(&*inner.0, inner.1, bytes);
-            return Err(error);
-        }
-        inner.1 += bytes.len() as u64;
-        Ok(())
+        locked(&self.inner).write(&bytes)
     }
 
     /// Makes durable what is written, if anything is.
     pub(super) fn sync(&self) -> io::Result<()> {
         let inner = locked(&self.inner);
-        if inner.1 == 0 { Ok(()) } else { inner.0.sync() }
+        if inner.end == 0 { Ok(()) } else { inner.file.sync() }
     }
 
     /// Goes on in another file, which begins with what is claimed now.
@@ -132,16 +159,9 @@ impl ClaimLog {
         held.iter().for_each(|record| record.write(&mut bytes));
         let mut inner = locked(&self.inner);
         file.write_at(&bytes, 0)?;
-        *inner = (file, bytes.len() as u64);
+        *inner = Tail { file, end: bytes.len() as u64, dirty: 0 };
         Ok(())
     }
-}
-
-/// Overwrites with zeros what a failed write of `bytes` at `offset` may have left. This takes no room.
-fn blank(file: &dyn DiskFile, offset: u64, mut bytes: Vec<u8>) -> io::Result<()> {
-    bytes.truncate(file.len()?.saturating_sub(offset).min(bytes.len() as u64) as usize);
-    bytes.fill(0);
-    file.write_at(&bytes, offset)
 }
 
 /// Where the records of a claims log end and the allocated zeros begin.
@@ -158,15 +178,33 @@ pub(super) fn read_records(bytes: &[u8]) -> impl Iterator<Item = ClaimRecord> + 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
     use super::*;
 
     /// A file on a disk with this much room. As a file system does it, what fits is written before the error comes.
-    struct SmallFile(Mutex<Vec<u8>>, usize);
+    struct SmallFile {
+        bytes: Mutex<Vec<u8>>,
+        room: usize,
+        /// Nothing that begins with a zero can be written.
+        refuses_zeros: AtomicBool,
+    }
+
+    impl SmallFile {
+        /// A file with room for five records and a part of one.
+        fn new() -> Arc<Self> {
+            let room = 5 * RECORD_BYTES + 7;
+            Arc::new(Self { bytes: Mutex::default(), room, refuses_zeros: AtomicBool::new(false) })
+        }
+    }
 
     impl DiskFile for SmallFile {
         fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-            let (mut file, offset) = (locked(&self.0), offset as usize);
-            let fits = bytes.len().min(self.1.saturating_sub(offset));
+            if bytes.first() == Some(&0) && self.refuses_zeros.load(SeqCst) {
+                return Err(io::Error::other("as told"));
+            }
+            let (mut file, offset) = (locked(&self.bytes), offset as usize);
+            let fits = bytes.len().min(self.room.saturating_sub(offset));
             let len = file.len().max(offset + fits);
             file.resize(len, 0);
             file[offset..offset + fits].copy_from_slice(&bytes[..fits]);
@@ -174,7 +212,7 @@ mod tests {
         }
 
         fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let file = locked(&self.0);
+            let file = locked(&self.bytes);
             let read = buffer.len().min(file.len().saturating_sub(offset as usize));
             buffer[..read].copy_from_slice(&file[offset as usize..][..read]);
             Ok(read)
@@ -185,11 +223,11 @@ mod tests {
         }
 
         fn len(&self) -> io::Result<u64> {
-            Ok(locked(&self.0).len() as u64)
+            Ok(locked(&self.bytes).len() as u64)
         }
 
         fn set_len(&self, len: u64) -> io::Result<()> {
-            locked(&self.0).resize(len as usize, 0);
+            locked(&self.bytes).resize(len as usize, 0);
             Ok(())
         }
 
@@ -198,11 +236,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_release_after_a_cut_copy_of_claims_is_not_undone_by_the_copy() {
-        let file = Arc::new(SmallFile(Mutex::default(), 5 * RECORD_BYTES + 7));
-        let log = ClaimLog::new(file.clone());
-        let claim = |token: u64| ClaimRecord {
+    fn claim(token: u64) -> ClaimRecord {
+        ClaimRecord {
             hash: token,
             token,
             version: 1,
@@ -211,14 +246,45 @@ mod tests {
             alone: false,
             only: false,
             released: false,
-        };
+        }
+    }
+
+    #[test]
+    fn a_release_after_a_cut_copy_of_claims_is_not_undone_by_the_copy() {
+        let file = SmallFile::new();
+        let log = ClaimLog::new(file.clone());
         log.write([claim(1)]).unwrap();
         log.write((2..12).map(claim)).unwrap_err();
         let release = ClaimRecord { released: true, ..claim(4) };
         log.write([release]).unwrap();
-        let bytes = locked(&file.0).clone();
+        let bytes = locked(&file.bytes).clone();
         let read: Vec<ClaimRecord> = read_records(&bytes).collect();
         assert_eq!(read, [claim(1), release], "the claims of the failed call are still there");
         assert_eq!(end_of_records(&bytes), 2 * RECORD_BYTES as u64);
+    }
+
+    #[test]
+    fn nothing_is_written_before_what_a_failed_write_left_is_gone() {
+        let file = SmallFile::new();
+        let log = ClaimLog::new(file.clone());
+        log.write([claim(1)]).unwrap();
+        file.refuses_zeros.store(true, SeqCst);
+        let error = log.write((2..12).map(claim)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "the first error is the one to tell");
+        let release = ClaimRecord { released: true, ..claim(4) };
+        for _ in 0..2 {
+            log.write([release]).unwrap_err();
+        }
+        file.refuses_zeros.store(false, SeqCst);
+        log.write([release]).unwrap();
+        let bytes = locked(&file.bytes).clone();
+        assert_eq!(read_records(&bytes).collect::<Vec<_>>(), [claim(1), release]);
+        // A new file has nothing of that.
+        file.refuses_zeros.store(true, SeqCst);
+        log.write((2..12).map(claim)).unwrap_err();
+        let next = SmallFile::new();
+        log.switch(next.clone(), &[claim(1)]).unwrap();
+        log.write([release]).unwrap();
+        assert_eq!(read_records(&locked(&next.bytes)).collect::<Vec<_>>(), [claim(1), release]);
     }
 }

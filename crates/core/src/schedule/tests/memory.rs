@@ -56,6 +56,22 @@ fn of_ten_thousand_destinations_that_fail_the_least_recently_used_are_forgotten(
 }
 
 #[test]
+fn thousands_are_forgotten_in_one_pass() {
+    let mut bench = Bench::with(lane_of(5_000));
+    for call in (FIRST..FIRST + 4_000).collect::<Vec<_>>().chunks(CALL) {
+        bench.feed_to(call);
+    }
+    bench.ends_now(|_| Some(about_destination(Outcome::Unreachable)));
+    bench.settles();
+    let visits = |bench: &Bench| bench.scheduler.lanes[&A].destinations.visits();
+    let (before, known) = (visits(&bench), remembered(&bench).0);
+    fail(&mut bench, &[BAD]);
+    let (after, left) = (visits(&bench), remembered(&bench).0);
+    assert!(known - left > 1_000, "of {known}, {left} are left");
+    assert_eq!(after - before, known, "each was looked at once");
+}
+
+#[test]
 fn what_was_under_way_together_is_not_remembered_for_ever() {
     let mut bench = Bench::with(lane_of(5_000));
     let many: Vec<u64> = (FIRST..FIRST + 4_000).collect();
