@@ -1,7 +1,7 @@
 //! Changing one's mind: cancel, reschedule, expire, replay, purge.
 
 use duly_core::{
-    MessageId, Now, Timestamp,
+    MessageId, Now, State, Timestamp,
     store::{Changed, StoreError},
 };
 
@@ -22,7 +22,7 @@ impl RedisStore {
         let put = |cmd: &mut redis::Cmd, id: &&MessageId| {
             cmd.arg(id.as_str()).arg("");
         };
-        readable(self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await?)
+        answers(self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await?, what)
     }
 
     /// Reschedules or expires.
@@ -39,7 +39,7 @@ impl RedisStore {
         let put = |cmd: &mut redis::Cmd, (id, due): &&(MessageId, Timestamp)| {
             cmd.arg(id.as_str()).arg(&six(*due));
         };
-        readable(self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await?)
+        answers(self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await?, what)
     }
 }
 
@@ -56,11 +56,18 @@ fn changed(reply: &[u8]) -> Option<Result<Changed, Unreadable>> {
     }
 }
 
-/// The answers, if all messages could be read. The others are changed nevertheless.
-fn readable(replies: Vec<Result<Changed, Unreadable>>) -> Result<Vec<Changed>, StoreError> {
-    let is_alone = replies.len() == 1;
-    replies.into_iter().collect::<Result<_, _>>().map_err(|Unreadable(id)| {
-        let error = garbled(&format!("the message {id}"));
-        if is_alone { error } else { error.in_part() }
-    })
+/// The answers. Whoever changes many, or expires whatever is late, gets those for the others and goes on behind a message that cannot be
+/// read: it stays as it is, in the state that was asked for. Somebody who names one message gets the error.
+fn answers(replies: Vec<Result<Changed, Unreadable>>, what: &str) -> Result<Vec<Changed>, StoreError> {
+    let is_named = replies.len() == 1 && what != "expire";
+    let state = if matches!(what, "replay" | "purge") { State::Dead } else { State::Pending };
+    let answer = |reply: Result<Changed, Unreadable>| match reply {
+        Ok(changed) => Ok(changed),
+        Err(Unreadable(id)) if is_named => Err(garbled(&format!("the message {id}"))),
+        Err(Unreadable(id)) => {
+            tracing::error!(id, "stored message unreadable; left as it is");
+            Ok(Changed::TooLate(state))
+        }
+    };
+    replies.into_iter().map(answer).collect()
 }

@@ -7,6 +7,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 pub(super) fn sorted(error: &RedisError) -> StoreError {
     use StoreErrorKind::{Damaged, Full, Unanswered, Unavailable};
     let code = code_of(error);
+    if let Some((kind, what)) = of_script(error).filter(|_| code.as_deref() == Some("ERR")) {
+        return StoreError::new(kind, format!("{what} ({error})")).with_source(error.clone());
+    }
     let (kind, what) = match (code.as_deref(), error.kind()) {
         (Some("OOM"), _) => (
             Full,
@@ -16,10 +19,6 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
         (Some("WRONGTYPE"), _) => (
             Damaged,
             "a key of this store holds something of another type: something else wrote to it; find it by TYPE and remove it",
-        ),
-        (Some("ERR"), _) if is_of_script(error) => (
-            Damaged,
-            "a key of this store holds what Duly did not write there: something else wrote to it, and a script fails on it",
         ),
         (Some("NOREPLICAS"), _) => {
             (Unavailable, "Redis has fewer replicas than its min-replicas-to-write and refuses changes")
@@ -55,11 +54,43 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
     StoreError::new(kind, format!("{what} ({error})")).with_source(error.clone())
 }
 
-/// Whether a script failed on what it found. It would at every call, and not because the server cannot be reached: only its shard waits.
-fn is_of_script(error: &RedisError) -> bool {
+/// What Redis and Lua say of a value of another kind.
+const WRONG_VALUES: [&str; 8] = [
+    "not an integer",
+    "not a valid float",
+    "not a float",
+    "would overflow",
+    "attempt to ",
+    "bad argument",
+    "too short",
+    "number expected",
+];
+
+/// What it means that a script ended without an answer, if one did.
+fn of_script(error: &RedisError) -> Option<(StoreErrorKind, &'static str)> {
     let detail = error.detail().unwrap_or_default();
+    let says = |words: &str| detail.contains(words);
     // Redis names the line in which a script ended. That the user may not run a command is no damage.
-    detail.contains("@user_script:") && !detail.contains("ACL failure")
+    if !says("user_script:") || says("ACL failure") {
+        return None;
+    }
+    if says("killed by user") {
+        // Redis lets nobody end a script that has written.
+        let what = "a script of Duly was ended by SCRIPT KILL; nothing is changed";
+        return Some((StoreErrorKind::Unavailable, what));
+    }
+    if says("not enough memory") {
+        let what =
+            "Redis had no memory for a script of Duly to go on; what it was asked for may have been done";
+        return Some((StoreErrorKind::Unanswered, what));
+    }
+    // It would fail at every call, and not because the server cannot be reached: only its shard waits.
+    let what = if WRONG_VALUES.into_iter().any(says) {
+        "a key of this store holds what Duly did not write there: something else wrote to it, and a script fails on it"
+    } else {
+        "a script of Duly failed in Redis and would at every call; please report it with this text"
+    };
+    Some((StoreErrorKind::Damaged, what))
 }
 
 /// The code of the server's refusal; of a pipeline, that of the first command that was refused.
@@ -139,6 +170,14 @@ mod tests {
             |what: &str| sorted(&server(&format!("ERR {what} script: 8426, on @user_script:1."))).kind;
         assert_eq!(of_script("hash value is not an integer"), StoreErrorKind::Damaged);
         assert_eq!(of_script("ACL failure in script: no permissions"), StoreErrorKind::Unavailable);
+        assert_eq!(of_script("Script killed by user with SCRIPT KILL..."), StoreErrorKind::Unavailable);
+        assert_eq!(of_script("user_script:8: not enough memory"), StoreErrorKind::Unanswered);
+        assert_eq!(of_script("user_script:8: bad argument #2 to 'unpack'"), StoreErrorKind::Damaged);
+        let unknown = sorted(&server("ERR unknown thing script: 8426, on @user_script:1."));
+        assert!(
+            unknown.kind == StoreErrorKind::Damaged && !unknown.what.contains("something else"),
+            "{unknown}"
+        );
         assert_eq!(sorted(&server("ERR max number of clients reached")).kind, StoreErrorKind::Unavailable);
         let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
         assert_eq!(sorted(&io).kind, StoreErrorKind::Unavailable);

@@ -61,7 +61,7 @@ impl RedisStore {
             source_page.positions.iter().filter(|position| within(position)).collect();
         positions.sort_unstable();
         positions.dedup();
-        let mut ids = positions.iter().map(|position| id_in(position)).collect::<Result<Vec<_>, _>>()?;
+        let mut ids = positions.iter().map(|position| place_in(position)).collect::<Result<Vec<_>, _>>()?;
         let beyond = ids.get(READ_MAX).is_some();
         ids.truncate(READ_MAX);
         let page = self.fill(query, &ids).await?;
@@ -78,16 +78,23 @@ impl RedisStore {
     }
 
     /// Reads messages in order until the page is full.
-    async fn fill(&self, query: &Query, ids: &[MessageId]) -> Result<Page, StoreError> {
+    async fn fill(&self, query: &Query, ids: &[(Timestamp, MessageId)]) -> Result<Page, StoreError> {
         let mut page = Page::default();
         let mut rest = ids;
         while !rest.is_empty() {
             let (part, later) = rest.split_at(rest.len().min(STEP.min(query.limit.max(16))));
             rest = later;
             let matching = |record: &Record| record.state == query.state && query.matches(&record.message);
+            // The entry of a retried message that was damaged may be left over, and its id in use again with another due time.
+            let is_there =
+                |due: Timestamp, record: &Record| query.state != State::Pending || due == record.message.due;
+            let part_ids: Vec<_> = part.iter().map(|(_, id)| id.clone()).collect();
             // What cannot be read is listed once it is a dead letter.
-            let records = self.readable_records(part, Bodies::Without).await?;
-            for record in records.into_iter().flatten().filter(matching) {
+            let records = self.readable_records(&part_ids, Bodies::Without).await?;
+            let found = part.iter().zip(records).filter_map(|((due, _), record)| {
+                record.filter(|record| matching(record) && is_there(*due, record))
+            });
+            for record in found {
                 if page.records.len() == query.limit {
                     let last = page.records.last();
                     page.next = last.map(|last| (last.message.due, last.message.id.clone()));
@@ -199,6 +206,10 @@ fn beginning(query: &Query) -> Position {
 /// All that is wanted lies before this due time, if there is one.
 fn end(query: &Query) -> Option<Vec<u8>> {
     query.due_to.map(|to| six(to).to_vec())
+}
+
+fn place_in(position: &[u8]) -> Result<(Timestamp, MessageId), StoreError> {
+    Ok((time(position).unwrap_or_default(), id_in(position)?))
 }
 
 fn id_in(position: &[u8]) -> Result<MessageId, StoreError> {

@@ -276,7 +276,8 @@ fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
         let outcome = outcome_of(rest.byte()?)?;
         record.history.push(Attempt::new(at, outcome, rest.long()?));
     }
-    Ok(())
+    // Scripts refuse a history with more behind it, so it is none here, too.
+    if rest.0.is_empty() { Ok(()) } else { Err(Garbled) }
 }
 
 fn outcome_of(number: u8) -> Result<Outcome, Garbled> {

@@ -105,7 +105,10 @@ impl RedisStore {
             lanes.entry(lane.clone()).or_insert_with(|| LaneStatus::empty(lane)).paused = true;
         }
         for (name, part) in shards.into_iter().flatten() {
-            let lane = lane_of(&name).ok_or_else(|| garbled("a lane"))?;
+            let Some(lane) = lane_of(&name) else {
+                unreadable_field(&name);
+                continue;
+            };
             let sum = lanes.entry(lane.clone()).or_insert_with(|| LaneStatus::empty(lane));
             sum.pending += part.pending;
             sum.ready += part.ready;
@@ -120,8 +123,11 @@ impl RedisStore {
     async fn lanes_in(&self, shard: u16, now: Now) -> Result<HashMap<Vec<u8>, Numbers>, StoreError> {
         let mut lanes: HashMap<Vec<u8>, Numbers> = HashMap::new();
         for (field, count) in self.scan("HSCAN", self.keys.one(shard, "count")).await? {
-            let count = number(&count).ok_or_else(|| garbled("a count"))?;
             let Some((kind, name)) = field.split_first().filter(|(kind, _)| **kind != b'#') else { continue };
+            let Some(count) = number(&count) else {
+                unreadable_field(&field);
+                continue;
+            };
             let numbers = lanes.entry(name.to_vec()).or_default();
             match kind {
                 b'p' => numbers.pending = count,
@@ -246,6 +252,11 @@ struct Numbers {
     in_flight: u64,
     dead: u64,
     oldest_ready: Option<Timestamp>,
+}
+
+/// Something else wrote a counter or its name: it counts as none, and keeps no other lane from being told.
+fn unreadable_field(field: &[u8]) {
+    tracing::warn!(field = %String::from_utf8_lossy(field), "counter of a lane unreadable; left out");
 }
 
 /// As `get.lua` tells it.

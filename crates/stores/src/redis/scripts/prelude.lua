@@ -315,14 +315,26 @@ local function open_claim(held)
   if held and #held >= CLAIM_LEN then return unpacked(CLAIM, held) end
 end
 
+-- The lane that these bytes name, if something of it is in flight: whatever else stands there, something else wrote.
+local LANE_MAX = 256
+local function counted_lane(text)
+  local kind = text:sub(1, 1)
+  if #text < 2 or #text > LANE_MAX or (kind ~= 's' and kind ~= 'q') then return nil end
+  local field = 'f' .. text
+  local in_flight = (tonumber(call('HGET', count, field) or 0) or 0) + (counts[field] or 0)
+  return in_flight > 0 and text or nil
+end
+
 local function lane_of_claim(held)
-  if held and #held > CLAIM_LEN then return held:sub(CLAIM_LEN + 1) end
+  if held and #held > CLAIM_LEN then return counted_lane(held:sub(CLAIM_LEN + 1)) end
 end
 
 -- The same as open() for a message that is claimed: it is of the lane in which it was.
 local function open_claimed(id, packed, held)
-  local m, lane = packed and open(id, packed), lane_of_claim(held)
-  if m and (not lane or m.lane == lane) then return m end
+  local m = packed and open(id, packed)
+  if not m or not held or #held <= CLAIM_LEN or held:sub(CLAIM_LEN + 1) == m.lane then return m end
+  -- One of the two is not what it was: the claim, if it names no lane that has something in flight.
+  if not lane_of_claim(held) then return m end
 end
 
 -- Takes a message out of flight.
@@ -368,9 +380,17 @@ local function set_aside(id, lane, due, packed, maybe)
   tally(counts, 'd' .. lane, 1)
 end
 
--- The same for one that is claimed.
+-- What is left of a message may still name its lane.
+local function lane_of_message(packed)
+  if packed and #packed > 17 then
+    local kind = floor(packed:byte(2) / 32) % 2 == 1 and 's' or 'q'
+    return counted_lane(kind .. packed:sub(18, 17 + packed:byte(17)))
+  end
+end
+
+-- The same for one that is claimed. While its lane counts it as in flight, no other node gets the shard of that lane.
 local function set_aside_claimed(id, held, packed, maybe)
-  local lane = lane_of_claim(held)
+  local lane = lane_of_claim(held) or lane_of_message(packed)
   remove('HDEL', claim, id)
   remove('ZREM', lease, id)
   tally(counts, '#in_flight', -1)

@@ -31,7 +31,7 @@ for i = FIRST, #ARGV, 3 do
         put(m)
       else
         local lease_end = what:sub(2)
-        add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number) .. held:sub(CLAIM_LEN + 1))
+        add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number) .. m.lane)
         add('ZADD', lease, lease_end, id)
       end
       found = found + 1
