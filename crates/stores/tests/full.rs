@@ -4,7 +4,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
@@ -379,34 +379,59 @@ fn health_says_that_a_thread_of_the_store_has_died() {
     });
 }
 
-/// Syncs of the next manifest say that the disk is full, once told to.
+/// Syncs of the next manifest fail with this error, once there is one.
 #[derive(Default)]
-struct FullAtSync(AtomicBool);
+struct SyncFails(Mutex<Option<io::ErrorKind>>);
 
-impl Hooks for FullAtSync {
+impl Hooks for SyncFails {
     fn sync(&self, name: &str) -> io::Result<()> {
-        match name == "manifest.new" && self.0.load(SeqCst) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
+        match *self.0.lock().unwrap() {
+            Some(kind) if name == "manifest.new" => Err(kind.into()),
+            _ => Ok(()),
         }
     }
+}
+
+/// A folder with one message, which was claimed by a process that is gone, on a disk with these hooks.
+async fn with_a_claim(hooks: &Arc<SyncFails>, traffic: &Traffic) -> impl Fn() -> Options {
+    let (disk, hooks) = (PowerDisk::default(), hooks.clone());
+    let options = move || Options { disk: HookedDisk::on(disk.clone(), hooks.clone()), ..tiny(&disk) };
+    let store = EmbeddedStore::open("/data", options(), traffic.now()).await.unwrap();
+    insert(&store, traffic, 0, 0).await.unwrap();
+    assert_eq!(claim(&store, traffic, 1).await.unwrap().len(), 1);
+    store.abandon();
+    options
 }
 
 #[test]
 fn a_store_opens_where_only_a_sync_says_that_the_disk_is_full() {
     testkit::block_on(async {
-        let (hooks, traffic) = (Arc::new(FullAtSync::default()), Traffic::default());
-        let disk = PowerDisk::default();
-        let options = || Options { disk: HookedDisk::on(disk.clone(), hooks.clone()), ..tiny(&disk) };
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            let (hooks, traffic) = (Arc::new(SyncFails::default()), Traffic::default());
+            let options = with_a_claim(&hooks, &traffic).await;
+            *hooks.0.lock().unwrap() = Some(kind);
+            let store = EmbeddedStore::open("/data", options(), traffic.now()).await.unwrap();
+            let again = claim(&store, &traffic, 1).await.unwrap();
+            assert_eq!(again[0].attempt, 2, "the log of claims is read although no manifest names it");
+            deliver(&store, &traffic, &again).await.unwrap();
+            assert!(store.totals().await.unwrap().balance());
+        }
+    });
+}
+
+#[test]
+fn a_store_does_not_open_where_a_sync_fails_for_another_reason() {
+    testkit::block_on(async {
+        let (hooks, traffic) = (Arc::new(SyncFails::default()), Traffic::default());
+        let options = with_a_claim(&hooks, &traffic).await;
+        // As a disk says it that cannot write: an input/output error has no kind of its own.
+        *hooks.0.lock().unwrap() = Some(io::ErrorKind::Other);
+        let opened = EmbeddedStore::open("/data", options(), traffic.now()).await;
+        let error = opened.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        assert!(error.what.contains("into the manifest failed: a sync failed"), "{error}");
+        *hooks.0.lock().unwrap() = None;
         let store = EmbeddedStore::open("/data", options(), traffic.now()).await.unwrap();
-        insert(&store, &traffic, 0, 0).await.unwrap();
-        assert_eq!(claim(&store, &traffic, 1).await.unwrap().len(), 1);
-        store.abandon();
-        hooks.0.store(true, SeqCst);
-        let store = EmbeddedStore::open("/data", options(), traffic.now()).await.unwrap();
-        let again = claim(&store, &traffic, 1).await.unwrap();
-        assert_eq!(again[0].attempt, 2, "the log of claims is read although no manifest names it");
-        deliver(&store, &traffic, &again).await.unwrap();
-        assert!(store.totals().await.unwrap().balance());
+        assert_eq!(claim(&store, &traffic, 1).await.unwrap()[0].attempt, 2, "and nothing was lost");
     });
 }

@@ -95,6 +95,7 @@ fn the_examples_of_the_default_file_are_right_too() {
         "auth.tokens[0].token",
         "auth.tokens[0].token_file",
         "sinks.nats.client_cert",
+        "sinks.nats.client_key",
         "sinks.nats.creds_file",
         "sinks.orders.ca",
         "sinks.orders.client_cert",

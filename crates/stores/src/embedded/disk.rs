@@ -4,6 +4,7 @@
 //! sync.
 
 use std::{
+    fmt,
     fs::{File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt},
@@ -44,9 +45,26 @@ pub trait DiskFile: Send + Sync + 'static {
     fn allocate(&self, len: u64) -> io::Result<()>;
 }
 
+/// A failed sync, and what the system said.
+#[derive(Debug)]
+struct SyncFailed(io::Error);
+
+impl fmt::Display for SyncFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a sync failed: {}", self.0)
+    }
+}
+
+impl std::error::Error for SyncFailed {}
+
 /// The error of a failed sync. It is not known what is on disk, and another sync proves nothing, even after room was made.
 pub(super) fn beyond_repair(error: io::Error) -> io::Error {
-    io::Error::other(format!("a sync failed: {error}"))
+    io::Error::other(SyncFailed(error))
+}
+
+/// What the system said about a sync that failed, if that is the error.
+pub(super) fn cause_of_failed_sync(error: &io::Error) -> Option<&io::Error> {
+    error.get_ref()?.downcast_ref().map(|SyncFailed(cause)| cause)
 }
 
 /// The machine's own file system.

@@ -24,7 +24,7 @@ use super::{
     buffer::Buffer,
     claim_log::ClaimLog,
     damage::{Damaged, DamagedMessages},
-    disk::{Disk, DiskFile},
+    disk::{Disk, DiskFile, cause_of_failed_sync},
     ended::Ended,
     engine::Engine,
     in_flight::InFlight,
@@ -256,6 +256,10 @@ impl<'a> Opening<'a> {
         let Some(old) = manifest::read(&*self.disk, self.dir, &name).map_err(failed)? else { return Ok(()) };
         if let Err(error) = manifest::stage(&*self.disk, self.dir, &Manifest { claims, ..old }) {
             // The store must open on a full disk, too, also where only a sync says so. The manifest is as it was, and valid.
+            // After any other failed sync it is not known what is on disk.
+            if !is_full(cause_of_failed_sync(&error).unwrap_or(&error)) {
+                return Err(failed(error));
+            }
             tracing::warn!(%error, "claims log not named in the manifest; the next opening cannot notice if it is missing");
             let _ = self.disk.remove(&self.dir.join(manifest::NEW));
             return Ok(());
