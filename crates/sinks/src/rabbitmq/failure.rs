@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_is_away_is_not_taken_for_none_whatever_its_name() {
-        let is_none = |words| is_no_such_queue(&closed(404, words));
+        let is_none = |words: &str| is_no_such_queue(&closed(404, words));
         assert!(is_none("NOT_FOUND - no queue 'orders' in vhost '/'"));
         let away = |name| {
             format!(
