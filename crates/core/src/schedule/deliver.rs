@@ -332,7 +332,7 @@ impl Lane {
             if let Some(cause) = cause {
                 self.trip_destination(job, key, cause, retry_after_of(result), step);
             }
-            self.destinations.ended(key, is_trial);
+            self.destinations.ended(key, is_trial, step.mono());
         }
     }
 

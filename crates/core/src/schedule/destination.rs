@@ -21,6 +21,9 @@ pub(super) const REMEMBERED_MAX: usize = 1_024;
 const OTHERS_WINDOW: Duration = Duration::from_secs(60);
 /// How long a claimed message waits for a slot of its destination before it is deferred.
 const PARKED_TIME_MAX: Duration = Duration::from_secs(1);
+/// A destination that uses its whole share and has given no result for this long is slow. Its messages leave the lane
+/// then: parked ones take the room of others. Longer than the answers of a distant target take.
+const STALLED_AFTER: Duration = Duration::from_millis(250);
 /// Average distance between deferred messages of one destination, so that the load on the store does not grow with the
 /// backlog.
 const DEFERRED_GAP: Duration = Duration::from_millis(2);
@@ -78,6 +81,8 @@ struct Destination {
     cause: Option<(Outcome, String)>,
     /// Recent messages without an answer, each once. Cleared by any answer.
     silent: Vec<u64>,
+    /// When it last gave a result, or got a message while it had none.
+    progress_at: Monotonic,
     /// When the last deferred message comes back.
     deferred_to: Monotonic,
     /// The destination was too slow: until then, messages without a slot are deferred at once.
@@ -94,6 +99,7 @@ impl Destination {
             breaker: Breaker::new(),
             cause: None,
             silent: Vec::new(),
+            progress_at: Monotonic::default(),
             deferred_to: Monotonic::default(),
             slow_until: Monotonic::default(),
             used: 0,
@@ -102,6 +108,13 @@ impl Destination {
 
     fn is_idle(&self) -> bool {
         self.under_way == 0 && self.parked.is_empty()
+    }
+
+    /// When the first parked message has waited for too long, if nothing happens before.
+    fn parked_until(&self) -> Option<Monotonic> {
+        let (since, _) = self.parked.front()?;
+        let stalled_at = self.progress_at.saturating_add(STALLED_AFTER);
+        Some(since.saturating_add(PARKED_TIME_MAX).min(stalled_at))
     }
 
     /// Whether it equals a new entry.
@@ -122,8 +135,8 @@ pub(super) struct Destinations {
     /// Destinations whose breaker is not closed.
     open: usize,
     uses: u64,
-    /// Whether a timer for the oldest parked message is set.
-    is_armed: bool,
+    /// When the timer for parked messages fires, if one is set.
+    armed_at: Option<Monotonic>,
     #[cfg(test)]
     visits: std::cell::Cell<usize>,
 }
@@ -167,11 +180,17 @@ impl Destinations {
         }
         // A destination may use as many slots as are free: one slow destination leaves half of them, two leave a third.
         if has_others && entry.under_way >= free && !is_alone {
+            if now.mono().since(entry.progress_at) >= STALLED_AFTER {
+                entry.slow_until = now.mono().saturating_add(SLOW_TIME);
+            }
             if now.mono() >= entry.slow_until {
                 return Admission::Park;
             }
             let at = self.defer_to(key, None, now);
             return Admission::Defer { at, outcome: Outcome::Throttled, detail: busy_detail() };
+        }
+        if entry.under_way == 0 {
+            entry.progress_at = now.mono();
         }
         entry.under_way += 1;
         let is_trial = allowed == Allow::One && !entry.is_tried;
@@ -246,27 +265,26 @@ impl Destinations {
         None
     }
 
-    /// When the oldest parked message must be deferred.
+    /// When the next parked message must be deferred.
     fn parked_until(&self) -> Option<Monotonic> {
-        let first = |key: &u64| self.table.get(key)?.parked.front().map(|(since, _)| *since);
-        Some(self.turns.iter().filter_map(first).min()?.saturating_add(PARKED_TIME_MAX))
+        self.turns.iter().filter_map(|key| self.table.get(key)?.parked_until()).min()
     }
 
-    /// The time to set a timer for, unless one is set or nothing is parked.
+    /// The time to set a timer for, unless one is set that fires before or nothing is parked.
     pub(super) fn arm(&mut self) -> Option<Monotonic> {
-        let at = self.parked_until().filter(|_| !self.is_armed)?;
-        self.is_armed = true;
-        Some(at)
+        let at = self.parked_until()?;
+        let is_first = self.armed_at.is_none_or(|armed_at| at < armed_at);
+        is_first.then(|| *self.armed_at.insert(at))
     }
 
-    /// The timer fired: it must be armed again.
+    /// A timer fired: it must be armed again.
     pub(super) fn disarm(&mut self) {
-        self.is_armed = false;
+        self.armed_at = None;
     }
 
-    /// Removes messages that were parked for too long, with their destinations.
+    /// Removes messages that were parked for too long or whose destination has stalled, with their destinations.
     pub(super) fn overdue(&mut self, now: Monotonic) -> Vec<(u64, Job)> {
-        let overdue = self.take_parked(|since| since.saturating_add(PARKED_TIME_MAX) <= now);
+        let overdue = self.take_parked(|entry| entry.parked_until().is_some_and(|until| until <= now));
         for (key, _) in &overdue {
             if let Some(entry) = self.table.get_mut(key) {
                 entry.slow_until = now.saturating_add(SLOW_TIME);
@@ -280,11 +298,14 @@ impl Destinations {
         self.take_parked(|_| true)
     }
 
-    fn take_parked(&mut self, is_taken: impl Fn(Monotonic) -> bool) -> Vec<(u64, Job)> {
+    /// Removes parked messages, of each destination as long as `is_first_taken` says so of the first.
+    fn take_parked(&mut self, is_first_taken: impl Fn(&Destination) -> bool) -> Vec<(u64, Job)> {
         let mut taken = Vec::new();
         for key in std::mem::take(&mut self.turns) {
             let Some(entry) = self.table.get_mut(&key) else { continue };
-            while let Some((_, job)) = entry.parked.pop_front_if(|(since, _)| is_taken(*since)) {
+            while is_first_taken(entry)
+                && let Some((_, job)) = entry.parked.pop_front()
+            {
                 taken.push((key, job));
             }
             if entry.parked.is_empty() {
@@ -298,8 +319,9 @@ impl Destinations {
     }
 
     /// A message to `key` has a result: frees its slot.
-    pub(super) fn ended(&mut self, key: u64, is_trial: bool) {
+    pub(super) fn ended(&mut self, key: u64, is_trial: bool, now: Monotonic) {
         if let Some(entry) = self.table.get_mut(&key) {
+            entry.progress_at = now;
             entry.under_way = entry.under_way.saturating_sub(1);
             entry.is_tried &= !is_trial;
         }

@@ -35,7 +35,7 @@ impl Bench {
         self.give(A, terms, None)
     }
 
-    pub(super) fn ends_now(&mut self, result_of: impl Fn(Job) -> Option<AttemptResult>) {
+    pub(super) fn ends_now(&mut self, mut result_of: impl FnMut(Job) -> Option<AttemptResult>) {
         for (delivery, jobs) in self.deliveries() {
             let results =
                 jobs.iter().enumerate().filter_map(|(index, job)| Some((index, result_of(*job)?))).collect();

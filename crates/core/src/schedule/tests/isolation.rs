@@ -1,6 +1,9 @@
 //! What one destination, message or claim must not cost the others: found by reading the scheduler as an adversary.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use super::{bench::*, destination::*};
 use crate::{
@@ -342,4 +345,46 @@ fn what_is_put_off_was_no_try() {
     assert!(!is_deferral(&bench.settles()), "it was sent");
     bench.feed_to(&[BAD]);
     assert!(is_deferral(&bench.settles()), "it was not");
+}
+
+/// How long a message waits at most in a lane that holds 1,024, in ms, while another destination gets `bad` messages per millisecond
+/// and answers none.
+fn longest_wait_beside(bad: usize) -> u64 {
+    let settings = LaneSettings { in_flight: 1_024, batch: 256, timeout: Duration::from_secs(8), ..lane() };
+    let mut bench = Bench::with(settings);
+    let mut backlog = VecDeque::new();
+    let mut since = BTreeMap::new();
+    let mut longest = 0;
+    for tick in 0..5_000 {
+        backlog.extend(std::iter::repeat_n((BAD, tick), bad).chain([(GOOD, tick)]));
+        bench.hint(A, bench.now().wall());
+        if let Some(limit) = bench.claim_of(A) {
+            let taken: Vec<_> = backlog.drain(..limit.min(backlog.len())).collect();
+            let due = bench.due();
+            let terms = taken.iter().zip(bench.mono_us * 1_000..);
+            let terms = terms.map(|(&(destination, _), message)| DeliveryTerms {
+                destination,
+                message,
+                ..due.clone()
+            });
+            let jobs = bench.give(A, terms.collect(), None);
+            let good = jobs.iter().zip(taken).filter(|(_, (destination, _))| *destination == GOOD);
+            since.extend(good.map(|(job, (_, tick))| (job.serial, tick)));
+        }
+        bench.ends_now(|job| {
+            longest = longest.max(tick - since.remove(&job.serial)?);
+            Some(done())
+        });
+        bench.settles();
+        bench.pass(ms(1));
+    }
+    longest
+}
+
+#[test]
+fn a_destination_that_stopped_answering_leaves_the_room_of_a_lane_to_others() {
+    for bad in [1, 2, 10] {
+        let longest = longest_wait_beside(bad);
+        assert!(longest <= 300, "{bad} silent messages per millisecond: another one waited {longest} ms");
+    }
 }
