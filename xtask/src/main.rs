@@ -9,6 +9,7 @@ mod programs;
 mod python;
 mod report;
 mod runner;
+mod scratch;
 mod servers;
 mod sim;
 mod step;

@@ -19,6 +19,7 @@ use std::{
 use crate::{
     programs::Program,
     report::failed_tests,
+    scratch::Scratch,
     step::{Failure, Steps, clock, in_ci, seconds},
 };
 
@@ -54,7 +55,8 @@ pub(crate) fn run(steps: &Steps, mut programs: Vec<Program>) -> Result<(), Failu
     programs.sort_by_key(|program| {
         LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len())
     });
-    let failed = steps.measure("tests", || side_by_side(programs, Run::show))?;
+    let scratch = Scratch::new().map_err(|source| Failure::Run { name: "tests".into(), source })?;
+    let failed = steps.measure("tests", || side_by_side(programs, scratch.folder(), Run::show))?;
     if failed.is_empty() {
         return Ok(());
     }
@@ -68,6 +70,7 @@ pub(crate) fn run(steps: &Steps, mut programs: Vec<Program>) -> Result<(), Failu
         for test in &run.failed {
             let mut alone = Command::new(&run.program.executable);
             alone.args(["--exact", test, "--test-threads=1"]).current_dir(&run.program.folder);
+            alone.env("TMPDIR", scratch.folder());
             steps.run(&format!("{test} of {}, alone", run.program.name), &mut alone)?;
             steps.note(format!("SHAKY {test} of {}: failed beside others, passed alone", run.program.name));
         }
@@ -82,6 +85,8 @@ struct Run {
     /// The tests that failed; empty if it died before it could say.
     failed: Vec<String>,
     took: Duration,
+    /// Of the processors, with the processes that it started and waited for.
+    busy: Duration,
     log: PathBuf,
 }
 
@@ -97,19 +102,24 @@ impl Run {
         let mut out = io::stdout().lock();
         writeln!(out, "\n     Running {}", self.program.name)?;
         io::copy(&mut File::open(&self.log)?, &mut out)?;
-        writeln!(out, "     {} took {}", self.program.name, seconds(self.took))?;
+        let (took, busy) = (seconds(self.took), seconds(self.busy));
+        writeln!(out, "     {} took {took}, {busy} of the processors", self.program.name)?;
         out.flush()
     }
 }
 
-/// Runs [`AT_ONCE`] programs at a time, shows each by `show` when it ended, and gives those that failed.
-fn side_by_side(programs: Vec<Program>, show: impl Fn(&Run) -> io::Result<()>) -> io::Result<Vec<Run>> {
+/// Runs [`AT_ONCE`] programs at a time with temporary files in `folder`, shows each by `show` when it ended, and gives those that failed.
+fn side_by_side(
+    programs: Vec<Program>,
+    folder: &Path,
+    show: impl Fn(&Run) -> io::Result<()>,
+) -> io::Result<Vec<Run>> {
     let queue = Mutex::new(VecDeque::from(programs));
     let (ended, runs) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             let (ended, queue) = (ended.clone(), &queue);
-            scope.spawn(move || work(queue, &ended));
+            scope.spawn(move || work(queue, folder, &ended));
         }
         drop(ended);
         let mut failed = Vec::new();
@@ -124,11 +134,11 @@ fn side_by_side(programs: Vec<Program>, show: impl Fn(&Run) -> io::Result<()>) -
     })
 }
 
-fn work(queue: &Mutex<VecDeque<Program>>, ended: &Sender<io::Result<Run>>) {
+fn work(queue: &Mutex<VecDeque<Program>>, folder: &Path, ended: &Sender<io::Result<Run>>) {
     loop {
         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some(program) = next else { return };
-        if ended.send(execute(program)).is_err() {
+        if ended.send(execute(program, folder)).is_err() {
             return;
         }
     }
@@ -138,37 +148,49 @@ fn threads_of(program: &str) -> usize {
     if WAITING.contains(&program) { THREADS_OF_WAITING } else { THREADS }
 }
 
-fn execute(program: Program) -> io::Result<Run> {
+fn execute(program: Program, folder: &Path) -> io::Result<Run> {
     let log = log_file(&program.executable);
     let file = File::create(&log)?;
     let began = clock();
     let child = Command::new(&program.executable)
         .arg(format!("--test-threads={}", threads_of(&program.name)))
         .current_dir(&program.folder)
+        .env("TMPDIR", folder)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
         .spawn()?;
-    let status = wait(child, &log)?;
+    let (status, busy) = wait(child, &log)?;
     let failed = failed_tests(&String::from_utf8_lossy(&fs::read(&log)?));
-    Ok(Run { program, status, failed, took: clock() - began, log })
+    Ok(Run { program, status, failed, took: clock() - began, busy, log })
 }
 
-/// Waits for the end of the program, or ends it at [`LIMIT`].
-fn wait(mut child: Child, log: &Path) -> io::Result<ExitStatus> {
+/// Waits for the end of the program, or ends it at [`LIMIT`]. Gives also how long it kept processors busy.
+fn wait(mut child: Child, log: &Path) -> io::Result<(ExitStatus, Duration)> {
     let began = clock();
+    let mut busy = Duration::ZERO;
     loop {
+        busy = busy_time(child.id()).unwrap_or(busy);
         if let Some(status) = child.try_wait()? {
-            return Ok(status);
+            return Ok((status, busy));
         }
         if clock() - began > LIMIT {
             let mut log = File::options().append(true).open(log)?;
             writeln!(log, "killed: still running after {}", seconds(LIMIT))?;
             child.kill()?;
-            return child.wait();
+            return Ok((child.wait()?, busy));
         }
         thread::park_timeout(POLL);
     }
+}
+
+/// The time on processors of a process and of those that it has waited for, where the system tells it by a file.
+fn busy_time(process: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name is in parentheses and may hold anything. After it, four of the fields are times, in hundredths of a second.
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+    let hundredths: u64 = fields.map(|field| field.parse::<u64>().unwrap_or(0)).sum();
+    Some(Duration::from_millis(hundredths * 10))
 }
 
 fn log_file(executable: &Path) -> PathBuf {
@@ -204,7 +226,7 @@ mod tests {
             script(&folder, "failing", failing),
             script(&folder, "dying", "echo 'test a ... '; kill -9 $$"),
         ];
-        let mut failed = side_by_side(programs, |_| Ok(())).unwrap();
+        let mut failed = side_by_side(programs, &folder, |_| Ok(())).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         failed.sort_by(|a, b| a.program.name.cmp(&b.program.name));
         let reported: Vec<_> =
