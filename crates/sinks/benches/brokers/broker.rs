@@ -66,6 +66,11 @@ pub(crate) trait Broker: Send + Sync {
     /// A bare client.
     async fn bare(&self) -> Box<dyn Bare>;
 
+    /// A bare client for the topic that the kills do not affect, with a connection of its own.
+    async fn bare_bystander(&self) -> Option<Box<dyn Bare>> {
+        None
+    }
+
     /// The ids of all that it has, once for each copy.
     async fn ids(&self) -> Vec<String>;
 

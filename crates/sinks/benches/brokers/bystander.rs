@@ -1,13 +1,14 @@
 //! Messages to a topic that the kills of `kills` do not affect, and how late they come meanwhile, beside the noise.
 
-use duly::Message;
+use duly::{Clock, Message, SystemClock};
 use duly_core::Timestamp;
 use testkit::bench::report::quantile;
 
 use crate::{
-    broker::{Broker, Bystander},
+    broker::{Bare, Broker, Bystander},
     kills::{KILLS, SPAN},
-    whole::{Acknowledged, Whole},
+    rates::delivery,
+    whole::{Acknowledged, Whole, pause},
 };
 
 /// Their ids begin with this.
@@ -30,11 +31,32 @@ pub(crate) fn messages(
         .collect()
 }
 
+/// Publishes as many to the same topic at the same times by a bare client: what the broker itself costs them.
+pub(crate) async fn bare(
+    mut client: Box<dyn Bare>,
+    topic: &'static str,
+    body: usize,
+    first: Timestamp,
+) -> Vec<Acknowledged> {
+    let clock = SystemClock::new().unwrap();
+    let mut acknowledged = Vec::new();
+    for n in 0..COUNT {
+        let due = Timestamp::from_millis(first.as_millis() + SPAN.as_millis() as u64 * n / COUNT);
+        pause(due.since(clock.now().wall())).await;
+        let id = format!("{PREFIX}bare-{n}");
+        client.publish(&[delivery(&id, topic, body)], 1).await;
+        let late = clock.now().wall_micros() as f64 / 1e3 - due.as_millis() as f64;
+        acknowledged.push(Acknowledged { id, due, late });
+    }
+    acknowledged
+}
+
 /// A figure, and what it is measured against.
 pub(crate) type Row = (String, f64, f64);
 
 /// While a server was away, beside before the first kill.
 pub(crate) fn lateness(
+    whose: &str,
     acknowledged: &[Acknowledged],
     first: Timestamp,
     outages: &[(Timestamp, Timestamp)],
@@ -42,7 +64,7 @@ pub(crate) fn lateness(
     let calm = first.saturating_add(KILLS[0]);
     let is_away = |due: Timestamp| outages.iter().any(|(from, to)| (*from..*to).contains(&due));
     beside(
-        "while a server is away, and before",
+        &format!("{whose}, while a server is away, and before"),
         late(acknowledged, |due| due < calm),
         late(acknowledged, is_away),
     )
@@ -53,7 +75,7 @@ pub(crate) fn noise(acknowledged: &[Acknowledged]) -> Vec<Row> {
     let first = acknowledged.iter().map(|acknowledged| acknowledged.due).min().unwrap_or_default();
     let middle = first.saturating_add(SPAN / 2);
     beside(
-        "nothing killed, its second half and its first",
+        "by Duly, nothing killed, its second half and its first",
         late(acknowledged, |due| due < middle),
         late(acknowledged, |due| due >= middle),
     )

@@ -78,8 +78,9 @@ impl Bare for Producer {
             }
             let id = Header { key: "duly-id", value: Some(message.id.as_str()) };
             let headers = OwnedHeaders::new_with_capacity(1).insert(id);
-            let record =
-                FutureRecord::<str, [u8]>::to(TOPIC).payload(message.body.as_bytes()).headers(headers);
+            let record = FutureRecord::<str, [u8]>::to(message.topic.as_str())
+                .payload(message.body.as_bytes())
+                .headers(headers);
             confirms.push_back(self.0.send_result(record).map_err(|(error, _)| error).unwrap());
         }
         for confirm in confirms {

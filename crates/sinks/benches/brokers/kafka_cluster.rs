@@ -1,8 +1,8 @@
 //! Kafka: three brokers, a topic of three partitions with three replicas each, of which two must be in sync.
 //!
 //! What is killed is the leader of two partitions, and a follower in the third. The topic that is not affected has its leader where
-//! no partition of the other one has: a broker answers the requests of a connection in order, and one that waits for a follower that is
-//! gone keeps all behind it waiting until the cluster has noticed.
+//! no partition of the other one has or gets one: a broker answers the requests of a connection in order, and one that waits for a
+//! follower that is gone keeps all behind it waiting until the cluster has noticed.
 
 use async_trait::async_trait;
 use rdkafka::{
@@ -19,8 +19,8 @@ use crate::{
 
 /// The broker that is killed. The first is the controller.
 const KILLED: u16 = 2;
-/// Where the partitions are, the leader first.
-const PARTITIONS: [&[i32]; 3] = [&[2, 1, 3], &[1, 2, 3], &[2, 3, 1]];
+/// Where the partitions are, the leader first, then who takes its place.
+const PARTITIONS: [&[i32]; 3] = [&[2, 1, 3], &[1, 2, 3], &[2, 1, 3]];
 /// A topic that the other two keep.
 const BYSTANDER: &str = "bystander";
 const SURVIVORS: [i32; 2] = [3, 1];
@@ -72,6 +72,10 @@ impl Broker for KafkaCluster {
 
     async fn bare(&self) -> Box<dyn Bare> {
         Box::new(Producer::to(&self.0.addresses()))
+    }
+
+    async fn bare_bystander(&self) -> Option<Box<dyn Bare>> {
+        Some(self.bare().await)
     }
 
     async fn ids(&self) -> Vec<String> {

@@ -10,7 +10,7 @@ use testkit::bench::{process, report::Report};
 
 use crate::{
     Arguments,
-    broker::Broker,
+    broker::{Broker, Bystander},
     bystander,
     whole::{Acknowledged, Watch, Whole, aside, pause},
 };
@@ -42,6 +42,13 @@ pub(crate) async fn kills(
     };
     let whole = Whole::start(std::slice::from_ref(broker), Watch::Everything, arguments.body).await;
     let first = send(&whole, broker, arguments.killed, PREFIX).await;
+    let body = arguments.body;
+    let bare_beside = match (broker.bystander(), broker.bare_bystander().await) {
+        (Some(Bystander { topic, .. }), Some(client)) => {
+            Some(tokio::spawn(bystander::bare(client, topic, body, first)))
+        }
+        _ => None,
+    };
     let mut away = Duration::ZERO;
     let mut outages = Vec::new();
     for at in KILLS {
@@ -89,8 +96,12 @@ pub(crate) async fn kills(
     row("  lost by the broker after it acknowledged", lost as f64, "");
     if let Some(bystander) = broker.bystander() {
         let outages = &outages[..bystander.unaffected_kills];
-        let rows = bystander::noise(&calm);
-        for (what, late, before) in rows.into_iter().chain(bystander::lateness(&beside, first, outages)) {
+        let mut rows = bystander::noise(&calm);
+        rows.extend(bystander::lateness("by Duly", &beside, first, outages));
+        if let Some(bare) = bare_beside {
+            rows.extend(bystander::lateness("by a bare client", &bare.await.unwrap(), first, outages));
+        }
+        for (what, late, before) in rows {
             report.beside(format!("{name}: {what}"), late, "ms", before);
         }
     }

@@ -88,7 +88,9 @@ impl Bare for Client {
             let mut headers = HeaderMap::new();
             headers.insert("Nats-Msg-Id", message.id.as_str());
             let body = message.body.to_bytes();
-            acks.push_back(self.0.publish_with_headers(SUBJECT, headers, body).await.unwrap());
+            acks.push_back(
+                self.0.publish_with_headers(message.topic.as_str().to_owned(), headers, body).await.unwrap(),
+            );
         }
         for ack in acks {
             ack.await.unwrap();

@@ -102,6 +102,12 @@ impl Broker for NatsCluster {
         Box::new(Client(self.context().await))
     }
 
+    async fn bare_bystander(&self) -> Option<Box<dyn Bare>> {
+        let bystander = &self.cluster.nodes()[self.bystander];
+        let client = async_nats::connect(format!("nats://127.0.0.1:{}", bystander.port())).await.unwrap();
+        Some(Box::new(Client(jetstream::new(client))))
+    }
+
     async fn ids(&self) -> Vec<String> {
         self.leader(STREAM).await;
         ids(&self.context().await).await

@@ -102,7 +102,8 @@ impl Bare for Lapin {
             let properties =
                 BasicProperties::default().with_message_id(message.id.as_str().into()).with_delivery_mode(2);
             let body = message.body.as_bytes();
-            let sent = self.0.basic_publish("".into(), QUEUE.into(), mandatory, body, properties);
+            let sent =
+                self.0.basic_publish("".into(), message.topic.as_str().into(), mandatory, body, properties);
             confirms.push_back(sent.await.unwrap());
         }
         for confirm in confirms {

@@ -65,6 +65,10 @@ impl Broker for RabbitmqCluster {
         Box::new(Lapin(channel))
     }
 
+    async fn bare_bystander(&self) -> Option<Box<dyn Bare>> {
+        Some(self.bare().await)
+    }
+
     async fn ids(&self) -> Vec<String> {
         ids(&self.cluster.node(SAFE).url()).await
     }

@@ -70,15 +70,16 @@ async fn deliver(sink: &Arc<dyn Sink>, all: Vec<Delivery>, calls: usize, batch: 
 }
 
 fn messages(name: &str, topic: &str, count: usize, body: usize) -> Vec<Delivery> {
-    let message = |n: usize| {
-        let id = format!("{name}-{n}").parse().unwrap();
-        let message = StoredMessage::new(
-            id,
-            "events".parse().unwrap(),
-            topic.parse().unwrap(),
-            Timestamp::from_millis(1),
-        );
-        Delivery::new(StoredMessage { body: Body::bytes(vec![b'x'; body]), ..message }, 1)
-    };
-    (0..count).map(message).collect()
+    (0..count).map(|n| delivery(&format!("{name}-{n}"), topic, body)).collect()
+}
+
+/// A message as a sink gets it.
+pub(crate) fn delivery(id: &str, topic: &str, body: usize) -> Delivery {
+    let message = StoredMessage::new(
+        id.parse().unwrap(),
+        "events".parse().unwrap(),
+        topic.parse().unwrap(),
+        Timestamp::from_millis(1),
+    );
+    Delivery::new(StoredMessage { body: Body::bytes(vec![b'x'; body]), ..message }, 1)
 }
