@@ -327,14 +327,14 @@ impl Ended {
     }
 
     /// Where a slice stands among those that are kept, for [`is_latest`](Self::is_latest).
-    pub(super) fn position(&self, number: u32) -> Option<usize> {
+    pub(super) fn slice_index(&self, number: u32) -> Option<usize> {
         self.slices.iter().position(|slice| slice.number == number)
     }
 
-    /// Whether `off8` of the slice at this position is the latest that is kept of `hash`.
-    pub(super) fn is_latest(&self, position: usize, hash: u64, off8: u32) -> bool {
-        self.slices[position].is_latest(hash, off8)
-            && !self.slices.iter().skip(position + 1).any(|later| later.has(hash))
+    /// Whether `off8` of the slice at this index is the latest that is kept of `hash`.
+    pub(super) fn is_latest(&self, slice: usize, hash: u64, off8: u32) -> bool {
+        self.slices[slice].is_latest(hash, off8)
+            && !self.slices.iter().skip(slice + 1).any(|later| later.has(hash))
     }
 
     /// The record of the id and its content hash, if it is within retention at `now`.

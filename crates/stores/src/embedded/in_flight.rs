@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use duly_core::{MessageId, Monotonic, Timestamp, store::Holder};
 
-use super::{index::Place, number_hasher::NumberHasher};
+use super::{index::Position, number_hasher::NumberHasher};
 
 /// Bytes of a head that stay in memory while its message is claimed. A larger head is read again when the message was delivered.
 const HEAD_BYTES_MAX: usize = 512;
@@ -25,7 +25,7 @@ pub(super) enum Loss {
 pub(super) struct ClaimedMessage {
     pub(super) id: MessageId,
     pub(super) hash: u64,
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) lane: u32,
     pub(super) ready: Timestamp,
     pub(super) version: u64,
@@ -166,9 +166,9 @@ impl InFlight {
     }
 
     /// A claimed message was moved. Only a claim that outlived a restart can be in a bucket, so this is rare.
-    pub(super) fn moved(&mut self, from: Place, to: Place) {
-        if let Some((held, _)) = self.held.values_mut().find(|(held, _)| held.place == from) {
-            held.place = to;
+    pub(super) fn moved(&mut self, from: Position, to: Position) {
+        if let Some((held, _)) = self.held.values_mut().find(|(held, _)| held.position == from) {
+            held.position = to;
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
                 let held = ClaimedMessage {
                     id: id.clone(),
                     hash: 1,
-                    place: Place { file: 1, off8: 1 },
+                    position: Position { file: 1, off8: 1 },
                     lane: 0,
                     ready: Timestamp::default(),
                     version: 1,
@@ -272,7 +272,7 @@ mod tests {
             }
         }
         assert_eq!((flight.len(), flight.ends.len()), (0, 0));
-        // One that is still claimed keeps one place, whatever became of the others, and however often it is renewed.
+        // One that is still claimed keeps one record, whatever became of the others, and however often it is renewed.
         let tokens = claim(&mut flight, 100, at(60));
         tokens[1..].iter().for_each(|token| drop(flight.take(*token)));
         (0..50).for_each(|more| flight.extend(tokens[0], at(100 + more)));

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::{
     disk::DiskFile,
     entry::ALIGN,
-    index::Place,
+    index::Position,
     segment::{FRAME_HEADER, RECORD_HEADER, SEGMENT_HEADER, Salt, seal},
 };
 
@@ -75,7 +75,7 @@ impl Commit {
     }
 }
 
-/// Records on their way to one place of one segment.
+/// Records on their way to one position of one segment.
 pub(super) struct Frame {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) base: u64,
@@ -137,7 +137,7 @@ pub(super) struct Journal {
     /// Buffers of written frames, to be filled again.
     idle: Vec<Vec<u8>>,
     /// Where the frame begins that the writer has taken.
-    in_hand: Option<Place>,
+    in_hand: Option<Position>,
     /// Bytes added since the store was opened.
     appended: u64,
     /// How many of them the last checkpoint covers.
@@ -222,7 +222,7 @@ impl Journal {
     }
 
     /// Adds a record and says where its body lies. `write` appends the body.
-    pub(super) fn add(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Place {
+    pub(super) fn add(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Position {
         let segment_bytes = self.segment_bytes;
         let frame = self.last();
         let start = frame.bytes.len();
@@ -239,7 +239,7 @@ impl Journal {
         {
             at = self.move_to(segment, start);
         }
-        Place::new(self.last().segment, at)
+        Position::new(self.last().segment, at)
     }
 
     /// The record at `start` of the last frame did not fit its segment: it opens the next one.
@@ -311,7 +311,7 @@ impl Journal {
         }
         let frame = self.frames.pop_front()?;
         self.writing = frame.commit.clone();
-        self.in_hand = Some(Place::new(frame.segment, frame.base));
+        self.in_hand = Some(Position::new(frame.segment, frame.base));
         Some(frame)
     }
 
@@ -338,10 +338,10 @@ impl Journal {
         std::mem::take(&mut self.is_awaited)
     }
 
-    /// Whether what was added at `place` has been written.
-    pub(super) fn is_written(&self, place: Place) -> bool {
-        let begun = |start: Place| start.file == place.file && start <= place;
-        let waiting = self.frames.iter().map(|frame| Place::new(frame.segment, frame.base));
+    /// Whether what was added at `position` has been written.
+    pub(super) fn is_written(&self, position: Position) -> bool {
+        let begun = |start: Position| start.file == position.file && start <= position;
+        let waiting = self.frames.iter().map(|frame| Position::new(frame.segment, frame.base));
         !waiting.chain(self.in_hand).any(begun)
     }
 

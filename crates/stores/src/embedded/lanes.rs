@@ -10,7 +10,7 @@ use duly_core::{Lane, MessageId, Timestamp};
 
 use super::{
     entry::{Garbled, Peek},
-    index::Place,
+    index::Position,
     number_hasher::NumberHasher,
     options::NEAR_COST,
 };
@@ -39,8 +39,8 @@ impl ReleaseKey {
 #[derive(Debug, Clone)]
 pub(super) struct HotEntry {
     pub(super) hash: u64,
-    pub(super) place: Place,
-    /// Its entry; `None` if it must be read from its place.
+    pub(super) position: Position,
+    /// Its entry; `None` if it must be read from its position.
     pub(super) data: Option<Bytes>,
     /// Its last claim was lost: it is claimed alone.
     pub(super) suspect: bool,
@@ -266,9 +266,9 @@ impl LaneMut<'_> {
     }
 
     /// The entry of a message in the hot window lies elsewhere now.
-    pub(super) fn move_hot(&mut self, key: &ReleaseKey, place: Place) {
+    pub(super) fn move_hot(&mut self, key: &ReleaseKey, position: Position) {
         if let Some(entry) = self.state.hot.get_mut(key) {
-            entry.place = place;
+            entry.position = position;
         }
     }
 

@@ -177,11 +177,13 @@ impl Shared {
             let held = engine.in_flight.valid(receipt.token, &receipt.id, now.mono());
             held.map(|held| {
                 let lane = engine.lanes.get(held.lane).map(|state| state.lane().clone());
-                (held.hash, held.place, held.lane, lane, engine.file(held.place))
+                (held.hash, held.position, held.lane, lane, engine.file(held.position))
             })
         };
-        let Some((hash, place, number, Some(lane), file)) = found else { return Ok(None) };
-        let Some((stored, data)) = self.load(None, place, hash, file, &lane).await? else { return Ok(None) };
+        let Some((hash, position, number, Some(lane), file)) = found else { return Ok(None) };
+        let Some((stored, data)) = self.load(None, position, hash, file, &lane).await? else {
+            return Ok(None);
+        };
         Ok((stored.message.id == receipt.id).then_some((stored, data, number)))
     }
 
@@ -269,11 +271,11 @@ impl Shared {
                 let engine = self.engine();
                 engine.in_flight.get(*token, &receipt.id).map(|held| {
                     let lane = engine.lanes.get(held.lane).map(|state| state.lane().clone());
-                    (held.clone(), lane, engine.file(held.place))
+                    (held.clone(), lane, engine.file(held.position))
                 })
             };
             let Some((held, Some(lane), file)) = found else { continue };
-            match self.load(None, held.place, held.hash, file, &lane).await {
+            match self.load(None, held.position, held.hash, file, &lane).await {
                 // Its entry was never read, so nobody ever received it.
                 Ok(Some(_)) if held.version == 0 => unsent.push(*token),
                 Ok(Some((stored, _))) => {
@@ -307,7 +309,7 @@ impl Shared {
                 continue;
             }
             if let Some(held) = engine.end_claim(token) {
-                engine.change(held.hash, held.place, u64::from(held.bytes), &mut entry);
+                engine.change(held.hash, held.position, u64::from(held.bytes), &mut entry);
             }
         }
         self.wake(&mut engine);
@@ -358,10 +360,10 @@ fn settle_one(
         Settlement::Delivered { receipt } => {
             let head = if held.head.is_empty() { entry.as_deref().unwrap_or_default() } else { &held.head };
             let bytes = u64::from(held.bytes);
-            engine.end(held.hash, held.place, bytes, EndKind::Delivered, receipt.as_deref(), head);
+            engine.end(held.hash, held.position, bytes, EndKind::Delivered, receipt.as_deref(), head);
         }
         Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => {
-            engine.change(held.hash, held.place, u64::from(held.bytes), entry.unwrap_or_default());
+            engine.change(held.hash, held.position, u64::from(held.bytes), entry.unwrap_or_default());
         }
         Settlement::Release => {
             engine.release(&held);

@@ -11,7 +11,7 @@ use duly_core::Timestamp;
 use super::{
     disk::DiskFile,
     entry::{Garbled, Peek},
-    index::{PLACE_END, Place},
+    index::{POSITION_END, Position},
     wheel::Slot,
 };
 
@@ -135,7 +135,7 @@ pub(super) struct GoneRecords {
 /// One open table.
 ///
 /// Invariants:
-/// - `live` and `live_bytes` count the entries whose place in the index is in this table.
+/// - `live` and `live_bytes` count the entries whose position in the index is in this table.
 /// - A gone entry is in `gone.unwritten` until its record is part of the keys file that the next manifest names.
 /// - While the table is `busy`, the background thread writes to it, and nobody else adds to it or retires it.
 pub(super) struct Table {
@@ -335,12 +335,12 @@ impl Table {
     }
 }
 
-/// Refuses a table that places could not name: one that wrapped around would name another entry.
+/// Refuses a table that positions could not name: one that wrapped around would name another entry.
 pub(super) fn check_len(number: u32, len: u64) -> io::Result<()> {
-    if len <= PLACE_END {
+    if len <= POSITION_END {
         return Ok(());
     }
-    Err(io::Error::other(format!("table {number} would have {len} bytes, and {PLACE_END} is the most")))
+    Err(io::Error::other(format!("table {number} would have {len} bytes, and {POSITION_END} is the most")))
 }
 
 /// Appends `gone` to the bytes of a keys file.
@@ -405,19 +405,19 @@ pub(super) fn read_all(file: &dyn DiskFile, from: u64, len: u64) -> io::Result<V
 /// Bytes of an entry that are read at first. Most entries are not longer.
 const FIRST_READ: usize = 1024;
 
-/// Reads the entry at `place` of its file, checksum verified.
-pub(super) fn read_entry(file: &dyn DiskFile, place: Place) -> io::Result<Vec<u8>> {
+/// Reads the entry at `position` of its file, checksum verified.
+pub(super) fn read_entry(file: &dyn DiskFile, position: Position) -> io::Result<Vec<u8>> {
     let garbled = |_: Garbled| io::Error::from(io::ErrorKind::InvalidData);
     let mut bytes = vec![0; FIRST_READ];
-    let n = file.read_at(&mut bytes, place.offset())?;
+    let n = file.read_at(&mut bytes, position.offset())?;
     let len = Peek::length(&bytes[..n]).map_err(garbled)?;
     if len > n {
         // A length beyond the end of the file is damage. Nothing is allocated for it.
-        if place.offset() + len as u64 > file.len()? {
+        if position.offset() + len as u64 > file.len()? {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         bytes.resize(len, 0);
-        let more = file.read_at(&mut bytes[n..], place.offset() + n as u64)?;
+        let more = file.read_at(&mut bytes[n..], position.offset() + n as u64)?;
         if n + more < len {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }

@@ -22,7 +22,7 @@ const NAMED: usize = 20;
 pub struct Verified {
     /// Messages that were read, finished ones too.
     pub messages: u64,
-    /// Messages that cannot be read any more, by what their places still tell.
+    /// Messages that cannot be read any more, by what their positions still tell.
     pub damaged: u64,
     /// The ids of the first 20 of them, of those whose id can still be read. None if not everything was read.
     pub damaged_ids: Vec<MessageId>,

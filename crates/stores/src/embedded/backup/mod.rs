@@ -31,7 +31,7 @@ use self::{
 use super::{
     claim_log::end_of_records,
     disk::{Disk, RealDisk},
-    index::Place,
+    index::Position,
     manifest::{self, Manifest},
     table::{live_keys, read_entry},
 };
@@ -144,7 +144,7 @@ impl Copy<'_> {
                 let keys = std::fs::read(self.to.join(format!("table-{}.keys", line.number)))?;
                 let mut count = 0;
                 for key in live_keys(&keys) {
-                    match read_entry(&*data, Place { file: line.number, off8: key.off8 }) {
+                    match read_entry(&*data, Position { file: line.number, off8: key.off8 }) {
                         Err(error) if error.kind() == io::ErrorKind::InvalidData => count += 1,
                         read => drop(read?),
                     }

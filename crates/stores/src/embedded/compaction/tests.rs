@@ -69,7 +69,7 @@ fn a_message_that_waits_keeps_no_chunk_in_memory() {
 }
 
 #[test]
-fn a_table_is_sealed_before_its_places_end() {
+fn a_table_is_sealed_before_its_positions_end() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { table_bytes: 4 << 10, ..tiny() };

@@ -22,7 +22,7 @@ pub(in crate::embedded) use write::{encode, encode_fresh, fits};
 
 /// Bytes before the id.
 pub(in crate::embedded) const FIXED: usize = 40;
-/// Entries begin at multiples of this, so that a place needs only 32 bits.
+/// Entries begin at multiples of this, so that a position needs only 32 bits.
 pub(in crate::embedded) const ALIGN: usize = 8;
 
 /// Bytes of an instant.

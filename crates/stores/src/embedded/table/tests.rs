@@ -4,14 +4,14 @@ use super::{
 };
 
 #[test]
-fn a_table_that_places_cannot_name_is_refused() {
-    assert!(check_len(7, PLACE_END).is_ok());
-    let error = check_len(7, PLACE_END + 1).unwrap_err();
+fn a_table_that_positions_cannot_name_is_refused() {
+    assert!(check_len(7, POSITION_END).is_ok());
+    let error = check_len(7, POSITION_END + 1).unwrap_err();
     assert!(error.to_string().contains("table 7"), "{error}");
     let mut gone = Vec::new();
-    let last = Place::new(7, PLACE_END - 8);
+    let last = Position::new(7, POSITION_END - 8);
     write_gone(&[last.off8], &mut gone);
-    assert_eq!(word(&gone, 0), u32::MAX, "the last place can be marked as gone");
+    assert_eq!(word(&gone, 0), u32::MAX, "the last position can be marked as gone");
 }
 
 fn table() -> (tempfile::TempDir, Table) {
