@@ -27,7 +27,7 @@ const ROUNDS_MAX: usize = 16;
 const UNREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// The messages a claim took, when to claim again, and the files of entries to read back.
-type Taken = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
+type PopResult = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
 
 /// A message that was taken out of its lane and is not decoded yet.
 struct Popped {
@@ -223,10 +223,10 @@ impl Shared {
             self.complete(late);
         }
         let next = if over.is_empty() { next } else { Some(now.wall()) };
-        self.take_back(&over);
+        self.release_claims(&over);
         if let Err(error) = self.claims.write(records) {
             let tokens: Vec<_> = messages.into_iter().map(|leased| leased.receipt.token).collect();
-            self.take_back(&tokens);
+            self.release_claims(&tokens);
             let full = super::background::is_full(&error);
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
             let what = format!("the claim could not be recorded: {error}");
@@ -267,12 +267,12 @@ impl Shared {
         } else if let Some(held) = engine.in_flight.get_mut(token) {
             tracing::warn!(id = %held.id, %error, "message unreadable; retried later");
             held.lease_end = now.mono();
-            engine.in_flight.look_again(token, now.mono().saturating_add(UNREAD_AFTER));
+            engine.in_flight.recheck_at(token, now.mono().saturating_add(UNREAD_AFTER));
         }
     }
 
     /// Takes what is due out of its lane. Waits a little if the background thread is still loading it.
-    async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<Taken>, StoreError> {
+    async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<PopResult>, StoreError> {
         for round in 0.. {
             let moved = self.moved.notified();
             tokio::pin!(moved);
@@ -365,19 +365,19 @@ impl Shared {
         }
     }
 
-    /// Releases claims that were never given out.
-    fn take_back(&self, tokens: &[u64]) {
+    /// Releases claims whose messages were not returned to a caller.
+    fn release_claims(&self, tokens: &[u64]) {
         if tokens.is_empty() {
             return;
         }
         let released: Vec<ClaimRecord> = {
             let mut engine = self.engine();
-            let give_back = |token: &u64| {
+            let release = |token: &u64| {
                 let held = engine.end_claim(*token)?;
                 engine.release(&held);
                 Some(ClaimRecord::released(*token, &held))
             };
-            tokens.iter().filter_map(give_back).collect()
+            tokens.iter().filter_map(release).collect()
         };
         // A checkpoint may have written them to its claims log meanwhile.
         if let Err(error) = self.claims.write(released) {
@@ -407,7 +407,7 @@ mod tests {
             bed.shared.checkpoint().unwrap();
             let tokens: Vec<u64> = popped.iter().map(|one| one.token).collect();
             assert_eq!(tokens.len(), 1);
-            bed.shared.take_back(&tokens);
+            bed.shared.release_claims(&tokens);
             // The process dies before it claims anything else.
             drop(bed);
             let bed = Bed::open(folder.path(), tiny());

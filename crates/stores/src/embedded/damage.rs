@@ -239,11 +239,12 @@ impl Shared {
                 (one.clone(), lane, engine.file(one.position))
             };
             let (one, lane, file) = found;
-            let bytes =
-                file.map_or(Ok(Bytes::new()), |file| left_of(&*file, one.position)).map_err(|error| {
+            let bytes = file.map_or(Ok(Bytes::new()), |file| read_damaged(&*file, one.position)).map_err(
+                |error| {
                     let what = format!("reading a damaged message failed: {error}");
                     StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
-                })?;
+                },
+            )?;
             let entry = lane.and_then(|lane| dead_letter(&one, &lane, &bytes, now.wall()));
             self.admitted(entry.as_ref().map_or(0, Vec::len) + 64, Class::Change).await?;
             let mut engine = self.engine();
@@ -273,7 +274,7 @@ impl Shared {
 }
 
 /// The bytes of a damaged entry: as many as its length says if that can be true, else the first few.
-fn left_of(file: &dyn DiskFile, position: Position) -> std::io::Result<Bytes> {
+fn read_damaged(file: &dyn DiskFile, position: Position) -> std::io::Result<Bytes> {
     let first = read_all(file, position.offset(), UNSURE_BYTES)?;
     let len = Peek::length(&first).map_or(UNSURE_BYTES, |len| len as u64);
     let believed = len <= KEPT_BYTES_MAX && position.offset() + len <= file.len()?;

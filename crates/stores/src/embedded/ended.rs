@@ -187,14 +187,14 @@ impl Ended {
         }
     }
 
-    /// An empty buffer to [`encode`] an end in; [`give_back`](Self::give_back) returns it.
+    /// An empty buffer to [`encode`] an end in; [`return_scratch`](Self::return_scratch) returns it.
     pub(super) fn take_scratch(&mut self) -> Vec<u8> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         scratch
     }
 
-    pub(super) fn give_back(&mut self, scratch: Vec<u8>) {
+    pub(super) fn return_scratch(&mut self, scratch: Vec<u8>) {
         self.scratch = scratch;
     }
 

@@ -207,7 +207,7 @@ impl Engine {
         let removed = self.index.remove(hash, position);
         debug_assert!(removed.is_some(), "a message that ends was alive at its position");
         self.ended.keep(hash, at, &kept);
-        self.ended.give_back(kept);
+        self.ended.return_scratch(kept);
         self.count_end(kind);
     }
 

@@ -175,12 +175,12 @@ impl InFlight {
     pub(super) fn extend(&mut self, token: u64, end: Monotonic) {
         if let Some(held) = self.get_mut(token) {
             held.lease_end = end;
-            self.look_again(token, end);
+            self.recheck_at(token, end);
         }
     }
 
     /// Up to `limit` claims whose lease has ended by `now`, and the rest of the last group of them. Each claim is returned once. A
-    /// caller that cannot end a claim now calls [`meet_again`](Self::meet_again) or [`look_again`](Self::look_again).
+    /// caller that cannot end a claim now calls [`recheck_now`](Self::recheck_now) or [`recheck_at`](Self::recheck_at).
     pub(super) fn ended(&mut self, now: Monotonic, limit: usize) -> Vec<u64> {
         let mut ended = Vec::new();
         while ended.len() < limit {
@@ -197,7 +197,7 @@ impl InFlight {
     }
 
     /// Returns the claim from [`ended`](Self::ended) at `at`, and not before.
-    pub(super) fn look_again(&mut self, token: u64, at: Monotonic) {
+    pub(super) fn recheck_at(&mut self, token: u64, at: Monotonic) {
         let Some((_, group)) = self.held.get_mut(&token) else { return };
         let left = std::mem::replace(group, (at, token));
         if left == (at, token) {
@@ -209,11 +209,11 @@ impl InFlight {
         known.held += 1;
     }
 
-    /// The claim was met at `now` and could not be ended. It is met again at once, or at the end of its lease if its holder has
+    /// The claim could not be ended at `now`. [`ended`](Self::ended) returns it again at once, or at the end of its lease if its holder has
     /// extended it meanwhile.
-    pub(super) fn meet_again(&mut self, token: u64, now: Monotonic) {
+    pub(super) fn recheck_now(&mut self, token: u64, now: Monotonic) {
         if let Some(end) = self.get_mut(token).map(|held| held.lease_end) {
-            self.look_again(token, end.max(now));
+            self.recheck_at(token, end.max(now));
         }
     }
 
@@ -292,7 +292,7 @@ mod tests {
         assert!(flight.ended(at(59), 10).is_empty());
         assert_eq!(flight.ended(at(60), 10), [tokens[0], tokens[3]]);
         assert!(flight.ended(at(60), 10).is_empty());
-        flight.look_again(tokens[3], at(61));
+        flight.recheck_at(tokens[3], at(61));
         assert_eq!(flight.ended(at(90), 10), [tokens[3], tokens[2]]);
     }
 }

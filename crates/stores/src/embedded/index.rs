@@ -11,7 +11,7 @@ pub(super) struct Position {
     pub(super) off8: u32,
 }
 
-/// No entry may begin here or after: an offset divided by 8 fits 32 bits, and the record of a gone entry stores it plus one.
+/// No entry may begin here or after: an offset divided by 8 fits 32 bits, and a tombstone stores it plus one.
 pub(super) const POSITION_END: u64 = u32::MAX as u64 * super::entry::ALIGN as u64;
 
 impl Position {
@@ -221,7 +221,7 @@ impl Index {
         segment.find(fingerprint, position).map(|at| segment.slots[at].marks())
     }
 
-    /// Marks the message at `position` as claimed; `false` if it is gone or claimed already.
+    /// Marks the message at `position` as claimed; `false` if it is not there or claimed already.
     pub(super) fn claim(&mut self, hash: u64, position: Position) -> bool {
         let (segment, fingerprint) = split(hash);
         let segment = &mut self.segments[segment];
@@ -233,7 +233,7 @@ impl Index {
         true
     }
 
-    /// Marks the message at `position` as near; `false` if it is gone, claimed or near already.
+    /// Marks the message at `position` as near; `false` if it is not there, claimed or near already.
     pub(super) fn mark_near(&mut self, hash: u64, position: Position) -> bool {
         let (segment, fingerprint) = split(hash);
         let segment = &mut self.segments[segment];

@@ -137,7 +137,7 @@ pub(super) struct Journal {
     /// Buffers of written frames, to be filled again.
     idle: Vec<Vec<u8>>,
     /// Where the frame begins that the writer has taken.
-    in_hand: Option<Position>,
+    writing_at: Option<Position>,
     /// Bytes added since the store was opened.
     appended: u64,
     /// How many of them the last checkpoint covers.
@@ -169,7 +169,7 @@ impl Journal {
             segment_bytes,
             salted_from,
             idle: Vec::new(),
-            in_hand: None,
+            writing_at: None,
             appended: 0,
             checkpointed: 0,
             writing: Arc::default(),
@@ -292,9 +292,9 @@ impl Journal {
         self.segments.iter().any(|known| known.number == segment)
     }
 
-    /// Nothing more will be written: everybody who waits for a frame is told so.
+    /// Nothing more will be written: everybody who waits for a frame gets an error.
     pub(super) fn fail(&mut self) {
-        if self.in_hand.is_some() {
+        if self.writing_at.is_some() {
             self.writing.finish(false);
         }
         self.frames.iter().for_each(|frame| frame.commit.finish(false));
@@ -311,7 +311,7 @@ impl Journal {
         }
         let frame = self.frames.pop_front()?;
         self.writing = frame.commit.clone();
-        self.in_hand = Some(Position::new(frame.segment, frame.base));
+        self.writing_at = Some(Position::new(frame.segment, frame.base));
         Some(frame)
     }
 
@@ -330,7 +330,7 @@ impl Journal {
 
     /// The frame is durable: it can be read, and its buffer used again. Says whether the background thread waits for that.
     pub(super) fn wrote(&mut self, frame: Frame) -> bool {
-        self.in_hand = None;
+        self.writing_at = None;
         self.durable = frame.number;
         if self.idle.len() < 2 && frame.bytes.capacity() <= 4 << 20 {
             self.idle.push(frame.bytes);
@@ -342,7 +342,7 @@ impl Journal {
     pub(super) fn is_written(&self, position: Position) -> bool {
         let begun = |start: Position| start.file == position.file && start <= position;
         let waiting = self.frames.iter().map(|frame| Position::new(frame.segment, frame.base));
-        !waiting.chain(self.in_hand).any(begun)
+        !waiting.chain(self.writing_at).any(begun)
     }
 
     /// The number of the segment that records go to now.

@@ -234,7 +234,7 @@ impl Shared {
         let outcome = self.lose(now, ended).await;
         if outcome.is_err() {
             let mut engine = self.engine();
-            ended.iter().for_each(|(token, _)| engine.in_flight.meet_again(*token, now.mono()));
+            ended.iter().for_each(|(token, _)| engine.in_flight.recheck_now(*token, now.mono()));
         }
         outcome
     }
@@ -305,7 +305,7 @@ impl Shared {
         for (token, mut entry) in entries {
             // It was perhaps settled or extended while its entry was read.
             if engine.in_flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
-                engine.in_flight.meet_again(token, now.mono());
+                engine.in_flight.recheck_now(token, now.mono());
                 continue;
             }
             if let Some(held) = engine.end_claim(token) {

@@ -63,9 +63,9 @@ impl Tables {
     }
 
     /// An entry was written at `position` and never came alive there.
-    pub(super) fn add_gone(&mut self, position: Position) {
+    pub(super) fn add_tombstone(&mut self, position: Position) {
         if let Some(table) = self.all.get_mut(&position.file) {
-            table.add_gone(position.off8);
+            table.add_tombstone(position.off8);
         }
     }
 

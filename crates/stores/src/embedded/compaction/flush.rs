@@ -166,7 +166,7 @@ impl Shared {
                 let position = Position::new(number, base + at as u64);
                 at += peek.len();
                 if *keyed && engine.index.marks(*hash, *from).is_none() {
-                    engine.tables.add_gone(position);
+                    engine.tables.add_tombstone(position);
                 }
                 if let Some(marks) = engine.index.replace(*hash, *from, position, None) {
                     if marks.claimed {

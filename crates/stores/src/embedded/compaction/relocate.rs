@@ -109,7 +109,7 @@ impl Shared {
                 offset += len;
                 let held = engine.in_flight.get_mut(*token).filter(|held| held.position == one.from);
                 if held.map(|held| held.position = position).is_none() {
-                    engine.tables.add_gone(position);
+                    engine.tables.add_tombstone(position);
                     continue;
                 }
                 engine.index.replace(one.hash, one.from, position, None);

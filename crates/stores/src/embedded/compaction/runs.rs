@@ -92,7 +92,7 @@ impl Shared {
                 }
                 offset += len;
                 if !engine.settle_in_run(one, position) {
-                    engine.tables.add_gone(position);
+                    engine.tables.add_tombstone(position);
                 }
             }
         }
