@@ -274,7 +274,7 @@ impl SqlStore {
             return Ok(request.shards.iter().collect());
         }
         let mut select =
-            Statement::new(self.dialect(), "SELECT shard, token FROM duly_right WHERE lane_no = ");
+            Statement::new(self.dialect(), "SELECT shard, token FROM duly_shard_lease WHERE lane_no = ");
         select.bind(request.lane_no).push(" AND instance = ").bind(self.options.instance as i64);
         select.push(" AND shard IN (");
         select.bind_all(request.shards.iter().map(|((shard, _), _)| i64::from(*shard))).push(")");

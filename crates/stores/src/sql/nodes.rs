@@ -37,7 +37,7 @@ struct SignedIn {
     there: Vec<Member>,
     /// Until when the heartbeat before it said that this node is there, if it was found.
     found: Option<i64>,
-    life_end: i64,
+    alive_until: i64,
 }
 
 /// Why a node was not let in.
@@ -58,7 +58,7 @@ struct PresenceState {
     serves: BTreeSet<String>,
     nodes: usize,
     /// Until when the last heartbeat that was committed says that this node is there.
-    life_end: Option<i64>,
+    alive_until: Option<i64>,
     /// Whether this node is the first by name.
     is_first: bool,
     /// When what is now and then to be done was last done.
@@ -226,7 +226,7 @@ impl SqlStore {
     ) -> Result<HashMap<(i64, u16), (Option<i64>, u64)>, Fault> {
         let mut select = Statement::new(
             self.dialect(),
-            "SELECT lane_no, shard, instance, token FROM duly_right WHERE lane_no IN (",
+            "SELECT lane_no, shard, instance, token FROM duly_shard_lease WHERE lane_no IN (",
         );
         select.bind_all(lanes.iter().copied()).push(") ORDER BY lane_no, shard FOR UPDATE");
         let mut held = HashMap::new();
@@ -243,7 +243,7 @@ impl SqlStore {
         }
         for part in missing.chunks(200) {
             let mut insert = Statement::new(self.dialect(), "INSERT ");
-            insert.push_as("IGNORE ", "").push("INTO duly_right (lane_no, shard, token) VALUES ");
+            insert.push_as("IGNORE ", "").push("INTO duly_shard_lease (lane_no, shard, token) VALUES ");
             for (place, (lane_no, shard)) in part.iter().enumerate() {
                 insert.push(if place == 0 { "(" } else { ", (" });
                 insert.bind_all([*lane_no, i64::from(*shard), 0]).push(")");
@@ -262,7 +262,7 @@ impl SqlStore {
         instance: Option<i64>,
         token: u64,
     ) -> Result<(), Fault> {
-        let mut update = Statement::new(self.dialect(), "UPDATE duly_right SET instance = ");
+        let mut update = Statement::new(self.dialect(), "UPDATE duly_shard_lease SET instance = ");
         update.bind(instance).push(", token = ").bind(token as i64);
         update.push(" WHERE lane_no = ").bind(lane_no).push(" AND shard = ").bind(i64::from(shard));
         session.run(update).await?;
@@ -304,8 +304,8 @@ impl SqlStore {
             self.transact(|borrowed| Box::pin(self.sign_in(borrowed.session, now, join_kind, &status))).await;
         self.writes.heartbeat(&signed_in);
         match signed_in? {
-            Ok(SignedIn { there, found, life_end }) => {
-                let wrote = self.presence.lock().life_end.replace(life_end);
+            Ok(SignedIn { there, found, alive_until }) => {
+                let wrote = self.presence.lock().alive_until.replace(alive_until);
                 let is_lost = wrote.is_some_and(|wrote| found.is_none_or(|found| found < wrote));
                 if is_lost {
                     // Either others took this node for gone, or a failover lost what it wrote last, and not only that.
@@ -344,7 +344,7 @@ impl SqlStore {
         let lock = "SELECT value FROM duly_store WHERE name = 'generation' FOR UPDATE";
         session.rows(Statement::new(self.dialect(), lock)).await?;
         let select =
-            "SELECT instance, name, protocol, life_end, told FROM duly_node ORDER BY instance FOR UPDATE";
+            "SELECT instance, name, protocol, alive_until, status FROM duly_node ORDER BY instance FOR UPDATE";
         let (mut there, mut dead, mut found) = (Vec::new(), Vec::new(), None);
         for row in session.rows(Statement::new(self.dialect(), select)).await? {
             let instance = row.int(0)?;
@@ -374,17 +374,17 @@ impl SqlStore {
         let end = self.time.latest_tick(now) as i64 + life;
         let mut insert = Statement::new(
             self.dialect(),
-            "INSERT INTO duly_node (instance, name, protocol, life_end, told) VALUES (",
+            "INSERT INTO duly_node (instance, name, protocol, alive_until, status) VALUES (",
         );
         insert.bind(me).push(", ").bind(name.as_bytes()).push(", ").bind(PROTOCOL).push(", ");
         insert.bind(end).push(", ").bind(status).push(")");
         insert.push_as(
-            " ON DUPLICATE KEY UPDATE life_end = VALUES(life_end), told = VALUES(told)",
-            " ON CONFLICT (instance) DO UPDATE SET life_end = EXCLUDED.life_end, told = EXCLUDED.told",
+            " ON DUPLICATE KEY UPDATE alive_until = VALUES(alive_until), status = VALUES(status)",
+            " ON CONFLICT (instance) DO UPDATE SET alive_until = EXCLUDED.alive_until, status = EXCLUDED.status",
         );
         session.run(insert).await?;
         there.extend(read_member(me as u64, name.to_owned(), status, true));
-        Ok(Ok(SignedIn { there, found, life_end: end }))
+        Ok(Ok(SignedIn { there, found, alive_until: end }))
     }
 
     /// The report of this node, in lines.
@@ -394,7 +394,7 @@ impl SqlStore {
 
     pub(super) async fn all_nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
         self.check_open()?;
-        let select = || Statement::new(self.dialect(), "SELECT instance, name, told FROM duly_node");
+        let select = || Statement::new(self.dialect(), "SELECT instance, name, status FROM duly_node");
         let mut nodes = Vec::new();
         for row in self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await? {
             let (instance, name) = (row.int(0)?, String::from_utf8_lossy(&row.bytes(1)?).into_owned());

@@ -11,10 +11,10 @@ use super::{
 
 /// The steps, in order. A step that was ever released is never changed: the next one changes what it made.
 const STEPS: [(&str, &str); 1] =
-    [(include_str!("schema/mysql-2.sql"), include_str!("schema/postgres-2.sql"))];
+    [(include_str!("schema/mysql-3.sql"), include_str!("schema/postgres-3.sql"))];
 /// The number of the first step, and of the layout that it makes. Tables with a smaller number are older than the first release: they
 /// have other columns and are refused.
-const FIRST_STEP: usize = 2;
+const FIRST_STEP: usize = 3;
 const LAST_STEP: usize = FIRST_STEP + STEPS.len() - 1;
 /// The index of what the index in Redis does not have, made for the redis+mysql store only.
 const REDIS_INDEX_MARKS: &str = "CREATE INDEX delay_message_unindexed ON delay_message (unindexed_at)";

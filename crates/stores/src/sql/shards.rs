@@ -45,8 +45,8 @@ impl SqlStore {
     async fn owners(&self, session: &mut Session, now: Now) -> Result<Vec<(usize, ShardOwner)>, Fault> {
         let mut select = Statement::new(
             self.dialect(),
-            "SELECT r.shard, l.name, n.name FROM duly_node n JOIN duly_right r ON r.instance = n.instance \
-             JOIN duly_lane l ON l.lane_no = r.lane_no WHERE n.life_end > ",
+            "SELECT r.shard, l.name, n.name FROM duly_node n JOIN duly_shard_lease r ON r.instance = n.instance \
+             JOIN duly_lane l ON l.lane_no = r.lane_no WHERE n.alive_until > ",
         );
         select.bind(self.time.tick(now) as i64);
         let mut owners = Vec::new();

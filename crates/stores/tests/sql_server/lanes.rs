@@ -38,7 +38,7 @@ async fn claimed(store: &SqlStore, at: u64, topic: &str) -> Vec<String> {
 /// What a failover to a replica does that lacks what was written since the lane was made.
 fn fail_over(bed: &Bed, lane: &str, node: u64) {
     bed.sql(&format!("DELETE FROM duly_lane WHERE name = '{lane}'"));
-    bed.sql(&format!("UPDATE duly_node SET life_end = life_end - 1 WHERE instance = {node}"));
+    bed.sql(&format!("UPDATE duly_node SET alive_until = alive_until - 1 WHERE instance = {node}"));
     bed.sql(bed.words(
         "ALTER TABLE duly_lane AUTO_INCREMENT = 1",
         "SELECT setval(pg_get_serial_sequence('duly_lane', 'lane_no'), GREATEST((SELECT MAX(lane_no) FROM duly_lane), 1))",

@@ -120,7 +120,7 @@ both! {
         let one = node(&bed, "one", 1).await;
         let far = (crate::bed::START + 3_600_000) * 1000;
         bed.sql(&format!(
-            "INSERT INTO duly_node (instance, name, protocol, life_end, told) VALUES (7, 'later', 9, {far}, 'who knows what')"
+            "INSERT INTO duly_node (instance, name, protocol, alive_until, status) VALUES (7, 'later', 9, {far}, 'who knows what')"
         ));
         let error = SqlStore::open(bed.url(), options("two", 2), now(0)).await.unwrap_err();
         assert!(error.what.contains("\"later\"") && error.what.contains("version"), "{error}");
@@ -143,14 +143,15 @@ both! {
         let store = node(&bed, "one", 1).await;
         fill(&store, 0, 3).await;
         store.close().await.unwrap();
-        // As they were before a column got another name.
-        bed.sql("ALTER TABLE delay_message RENAME COLUMN claim_call TO last_call");
-        bed.sql("UPDATE duly_store SET value = '1' WHERE name = 'step'");
+        // As they were before the table of the shard leases got its name.
+        bed.sql("ALTER TABLE duly_shard_lease RENAME TO duly_right");
+        bed.sql("UPDATE duly_store SET value = '2' WHERE name = 'step'");
         let error = SqlStore::open(bed.url(), options("one", 2), now(0)).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Unavailable);
-        assert!(error.what.contains("older Duly (layout 1") && error.what.contains("empty database"), "{error}");
-        assert_eq!(bed.sql("SELECT COUNT(*) FROM delay_message WHERE COALESCE(last_call, 0) = 0"), "3", "nothing is changed");
-        assert_eq!(bed.sql("SELECT value FROM duly_store WHERE name = 'step'"), "1");
+        assert!(error.what.contains("older Duly (layout 2") && error.what.contains("empty database"), "{error}");
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM delay_message"), "3", "nothing is changed");
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_right WHERE lane_no < 0"), "0", "the table is still there");
+        assert_eq!(bed.sql("SELECT value FROM duly_store WHERE name = 'step'"), "2");
     }
 
     fn many_that_start_on_an_empty_database_make_one_store(bed: shared) {

@@ -17,7 +17,7 @@ use super::{
 const WITHIN: Duration = Duration::from_secs(20);
 /// The table that people see, and those beside it.
 const TABLES: [&str; 6] =
-    ["delay_message", "duly_store", "duly_lane", "duly_count", "duly_node", "duly_right"];
+    ["delay_message", "duly_store", "duly_lane", "duly_count", "duly_node", "duly_shard_lease"];
 
 /// How bad something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -104,7 +104,7 @@ pub(super) async fn inspect(to: &PgConnectOptions) -> Result<Inspection, sqlx::E
     let has_store = tables.iter().any(|table| table == "duly_store");
     let nodes = if tables.iter().any(|table| table == "duly_node") {
         // Without the right to look there is nobody to see, and that the right is missing was said already.
-        let select = "SELECT convert_from(name, 'UTF8') FROM duly_node WHERE life_end > $1 ORDER BY name";
+        let select = "SELECT convert_from(name, 'UTF8') FROM duly_node WHERE alive_until > $1 ORDER BY name";
         sqlx::query_scalar(select).bind(time_ms * 1000).fetch_all(&mut connection).await.unwrap_or_default()
     } else {
         Vec::new()
