@@ -78,7 +78,7 @@ impl RedisStore {
         Ok(Claimed { messages: leased.into_iter().map(|(_, leased)| leased).collect(), next })
     }
 
-    /// The shards of a lane that this node may claim from, and by which right.
+    /// The shards of a lane that this node may claim from, and by which lease.
     pub(super) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
         self.nodes.claimable(lane, name, self.keys.shards())
     }
@@ -133,18 +133,18 @@ impl RedisStore {
         now: Now,
         (claim, holder): (&Claim, u8),
         lane: &str,
-        (shard, right): Owned,
+        (shard, lease): Owned,
         candidates: &[&(ClaimOrder, Vec<u8>)],
         claims: &mut ShardClaims,
     ) -> Result<(), StoreError> {
-        let fence = right.map(|token| Fence { scope: self.scope(lane, shard), token });
+        let fence = lease.map(|token| Fence { scope: self.scope(lane, shard), token });
         let (end, span) = self.lease_end(now, claim.lease);
         for part in candidates.chunks(ITEMS_MAX) {
             let mut cmd = self.call(&scripts::CLAIM, shard, now);
             let call = self.unconfirmed.number();
             cmd.arg(lane).arg(end).arg(span).arg(holder);
             cmd.arg(&self.options.instance.to_be_bytes()).arg(&call.to_be_bytes());
-            cmd.arg(right.map_or_else(String::new, |token| token.to_string()));
+            cmd.arg(lease.map_or_else(String::new, |token| token.to_string()));
             part.iter().for_each(|(_, member)| {
                 cmd.arg(member.as_slice());
             });
@@ -153,7 +153,7 @@ impl RedisStore {
                 self.unconfirmed.unconfirmed_call(error, shard, call, ids);
             })?;
             if reply.is_empty() {
-                self.nodes.lost(lane, shard, right.unwrap_or_default());
+                self.nodes.lose_lease(lane, shard, lease.unwrap_or_default());
                 return Ok(());
             }
             let [token, next, packed @ ..] = reply.as_slice() else { return Err(garbled("an answer")) };
@@ -175,7 +175,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// What a right to deliver is for, told to targets.
+    /// The scope of the fencing tokens of a lane and shard, as targets see it.
     fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
         format!("{}/{}/{shard}", self.generation.name, lane).into()
     }

@@ -93,7 +93,7 @@ impl RedisStore {
 impl InStoreDelivery for StreamDelivery {
     async fn deliver_due(&self, now: Now, limit: usize) -> Result<InStoreDelivered, StoreError> {
         self.store.serve(now, &self.lane_text).await?;
-        let owned = self.store.nodes.rights(&self.lane_text);
+        let owned = self.store.nodes.leases(&self.lane_text);
         let owned = self.store.faults.reachable(owned, |(shard, _)| *shard);
         let share = limit.checked_div(owned.len()).unwrap_or_default();
         let shares: Vec<(Owned, usize)> = if share >= SHARE_MIN {
@@ -212,7 +212,7 @@ impl StreamDelivery {
             .arg(age);
         let reply = self.store.run(&scripts::MOVE, &cmd).await?;
         if reply.is_empty() {
-            self.store.nodes.lost(&self.lane_text, shard, token);
+            self.store.nodes.lose_lease(&self.lane_text, shard, token);
             return Ok(MoveReply { in_shard: InShard::default(), missing: Vec::new() });
         }
         self.read(&reply, streams).ok_or_else(|| garbled("an answer"))

@@ -117,19 +117,19 @@ impl RedisStore {
             options,
         };
         store.begin_paused().await?;
-        let there = store.join_anew(now).await?;
-        store.recover(now, there.as_ref()).await?;
+        let alive = store.join_as_new(now).await?;
+        store.recover(now, alive.as_ref()).await?;
         let totals = store.reachable_totals().await?;
         store.room.update(store.room.ask(), totals.pending + totals.in_flight);
         Ok(store)
     }
 
     /// Becomes a node. Gives the instances of all; `None` if the key of the nodes is damaged: a sweep joins once it is repaired.
-    async fn join_anew(&self, now: Now) -> Result<Option<HashSet<u64>>, StoreError> {
-        match self.be_there(now, JoinKind::New, &BTreeSet::new()).await {
-            Ok(there) => {
+    async fn join_as_new(&self, now: Now) -> Result<Option<HashSet<u64>>, StoreError> {
+        match self.heartbeat(now, JoinKind::New, &BTreeSet::new()).await {
+            Ok(alive) => {
                 self.membership.joined();
-                Ok(Some(there.into_iter().map(|member| member.instance).collect()))
+                Ok(Some(alive.into_iter().map(|member| member.instance).collect()))
             }
             Err(error) => self.faults.note(Part::Nodes, error).map(|()| None),
         }
@@ -158,11 +158,11 @@ impl RedisStore {
 
     /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock. Without knowing
     /// who is there, what processes hold is lost with its leases. A shard that is damaged is left to its leases, too.
-    async fn recover(&self, now: Now, there: Option<&HashSet<u64>>) -> Result<(), StoreError> {
+    async fn recover(&self, now: Now, alive: Option<&HashSet<u64>>) -> Result<(), StoreError> {
         let mut found = self.all_claims().await?;
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
-        let is_over = |process: &u64| there.is_some_and(|there| !there.contains(process));
+        let is_over = |process: &u64| alive.is_some_and(|alive| !alive.contains(process));
         let ended = |claim: &Found| claim.process.filter(is_over);
         let suspect_held: HashSet<u64> =
             found.iter().filter(|claim| claim.suspect).filter_map(ended).collect();

@@ -73,8 +73,8 @@ impl SqlStore {
         }
         self.count(session, &slot, deltas).await?;
         for row in found.rows {
-            let Some((candidate, (shard, right))) = candidates.get(row.id()).copied() else { continue };
-            let fence = right.map(|token| Fence { scope: self.scope(request.lane, shard), token });
+            let Some((candidate, (shard, lease))) = candidates.get(row.id()).copied() else { continue };
+            let fence = lease.map(|token| Fence { scope: self.scope(request.lane, shard), token });
             claims.leased.push((candidate.clone(), leased(row, shard, fence)));
         }
         Ok(claims)

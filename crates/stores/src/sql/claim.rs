@@ -145,7 +145,7 @@ impl SqlStore {
         let mut claims = unconfirmed_call.answered(taken)?;
         self.writes.count_damaged(claims.damaged);
         for (shard, token) in &claims.lost {
-            self.nodes.lost(request.lane, *shard, *token);
+            self.nodes.lose_lease(request.lane, *shard, *token);
         }
         let passed_over = claims.passed_over(request);
         if !passed_over.is_empty() {
@@ -162,7 +162,7 @@ impl SqlStore {
         Ok(claims)
     }
 
-    /// The shards of a lane that this node may claim from, and by which right.
+    /// The shards of a lane that this node may claim from, and by which lease.
     pub(crate) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
         self.nodes.claimable(lane, name, self.options.shards)
     }
@@ -236,7 +236,7 @@ impl SqlStore {
         let token = self.calls.next_token(self.time.tick(now));
         let mut claimed = Vec::new();
         for mut row in found.rows {
-            let Some((candidate, (shard, right))) = candidates.get(row.id()).copied() else { continue };
+            let Some((candidate, (shard, lease))) = candidates.get(row.id()).copied() else { continue };
             let is_known = |versions: &HashMap<_, _>| versions.get(row.id()) == Some(&row.version);
             let waits = row.record.state == State::Pending
                 && !row.is_raw
@@ -252,7 +252,7 @@ impl SqlStore {
             row.token = token.max(row.token + 1);
             deltas.pending(row.lane_no, row.record.ready, -1);
             claimed.push(row.id().clone());
-            let fence = right.map(|token| Fence { scope: self.scope(request.lane, shard), token });
+            let fence = lease.map(|token| Fence { scope: self.scope(request.lane, shard), token });
             claims.leased.push((candidate.clone(), leased(row, shard, fence)));
         }
         let mut script = self.mark_claimed(now, request, token, &claimed);
@@ -284,9 +284,9 @@ impl SqlStore {
             owned.insert(row.int(0)?, row.int(1)? as u64);
         }
         let is_owned =
-            |((shard, right), _): &(Owned, Vec<ClaimOrder>)| owned.get(&i64::from(*shard)).copied() == *right;
+            |((shard, lease), _): &(Owned, Vec<ClaimOrder>)| owned.get(&i64::from(*shard)).copied() == *lease;
         let (kept, lost): (Vec<_>, Vec<_>) = request.shards.iter().partition(|part| is_owned(part));
-        claims.lost = lost.iter().map(|((shard, right), _)| (*shard, right.unwrap_or_default())).collect();
+        claims.lost = lost.iter().map(|((shard, lease), _)| (*shard, lease.unwrap_or_default())).collect();
         Ok(kept)
     }
 
@@ -343,7 +343,7 @@ impl SqlStore {
         update.push(", unindexed_at = NULL").push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
     }
 
-    /// What a right to deliver is for, told to targets.
+    /// The scope of the fencing tokens of a lane and shard, as targets see it.
     pub(super) fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
         format!("{}/{lane}/{shard}", self.database.generation).into()
     }

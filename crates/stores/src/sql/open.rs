@@ -142,10 +142,10 @@ impl SqlStore {
     }
 
     async fn begin_once(&self, now: Now) -> Result<(), StoreError> {
-        let there = self.be_there(now, JoinKind::New, &BTreeSet::new()).await?;
-        self.presence.see(&there);
-        let there: HashSet<_> = there.into_iter().map(|member| member.instance as i64).collect();
-        self.recover(now, &there).await?;
+        let alive = self.heartbeat(now, JoinKind::New, &BTreeSet::new()).await?;
+        self.presence.update(&alive);
+        let alive: HashSet<_> = alive.into_iter().map(|member| member.instance as i64).collect();
+        self.recover(now, &alive).await?;
         let sent_at = self.room.ask();
         let totals = self.all_totals().await?;
         self.room.update(sent_at, totals.pending + totals.in_flight);

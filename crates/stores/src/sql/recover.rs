@@ -21,11 +21,11 @@ const TOGETHER_MAX: usize = 200;
 
 impl SqlStore {
     /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock.
-    pub(super) async fn recover(&self, now: Now, there: &HashSet<i64>) -> Result<(), StoreError> {
+    pub(super) async fn recover(&self, now: Now, alive: &HashSet<i64>) -> Result<(), StoreError> {
         let mut held = self.read(|borrowed| Box::pin(self.all_held(borrowed.session))).await?.rows;
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
-        let ended = |row: &Row| row.process.filter(|process| !there.contains(process));
+        let ended = |row: &Row| row.process.filter(|process| !alive.contains(process));
         let suspects: HashSet<_> =
             held.iter().filter(|row| row.lost != LeaseLoss::None).filter_map(ended).collect();
         held.sort_by_key(|row| row.lost != LeaseLoss::None);
@@ -33,7 +33,7 @@ impl SqlStore {
             let tokens = |row: &Row| (row.id().clone(), row.token);
             let part: Vec<_> = part.iter().map(tokens).collect();
             self.transact(|borrowed| {
-                Box::pin(self.recover_in_one(borrowed.session, now, there, &suspects, &part))
+                Box::pin(self.recover_in_one(borrowed.session, now, alive, &suspects, &part))
             })
             .await?;
         }
@@ -52,7 +52,7 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        there: &HashSet<i64>,
+        alive: &HashSet<i64>,
         suspects: &HashSet<i64>,
         held: &[(duly_core::MessageId, u64)],
     ) -> Result<(), Fault> {
@@ -63,7 +63,7 @@ impl SqlStore {
         let is_same = |row: &Row| held.iter().any(|(id, token)| id == row.id() && *token == row.token);
         rows.retain(|row| row.record.state == State::InFlight && is_same(row));
         let (mut deltas, time) = (CounterDeltas::default(), self.time.latest_tick(now));
-        rows.retain_mut(|row| match row.process.filter(|process| !there.contains(process)) {
+        rows.retain_mut(|row| match row.process.filter(|process| !alive.contains(process)) {
             Some(process) if row.lost != LeaseLoss::None || !suspects.contains(&process) => {
                 lose(row, now, "the process ended", &mut deltas);
                 true

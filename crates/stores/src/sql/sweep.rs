@@ -54,7 +54,7 @@ impl SqlStore {
         }
         self.number_lanes(names.iter().cloned()).await?;
         let mut again = self.announce(now, names.iter().cloned().collect()).await?;
-        if self.writes.is_full() && self.presence.is_time_for(Chore::LookForRoom, now) {
+        if self.writes.is_full() && self.presence.is_time_for(Chore::ProbeRoom, now) {
             self.probe_room().await;
         }
         let scan = self.read(|borrowed| Box::pin(self.scan_rows(borrowed.session))).await?;
@@ -74,7 +74,7 @@ impl SqlStore {
             again = Duration::ZERO;
         }
         self.hints.swept();
-        if self.presence.is_time_for(Chore::CountHeld, now) {
+        if self.presence.is_time_for(Chore::CountPending, now) {
             let totals = self.all_totals().await?;
             self.room.update(answered_before, totals.pending + totals.in_flight);
         }
