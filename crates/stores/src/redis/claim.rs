@@ -13,7 +13,7 @@ use super::{
     RedisStore,
     call::{ITEMS_MAX, number, time_in},
     fault::garbled,
-    keys::{read_turn, tag},
+    keys::{read_claim_order, tag},
     packed, scripts,
 };
 use crate::shared::{
@@ -99,10 +99,11 @@ impl RedisStore {
             cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
             let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
             let cut = members.len() == count;
-            let read = |member: Vec<u8>| read_turn(&member, tag.len()).map(|candidate| (candidate, member));
+            let read =
+                |member: Vec<u8>| read_claim_order(&member, tag.len()).map(|candidate| (candidate, member));
             let candidates = members.into_iter().map(read).collect::<Option<_>>();
             Ok::<_, StoreError>(ShardCandidates {
-                candidates: candidates.ok_or_else(|| garbled("a place in a lane"))?,
+                candidates: candidates.ok_or_else(|| garbled("a position in a lane"))?,
                 cut,
             })
         };
@@ -122,7 +123,7 @@ impl RedisStore {
         let (shard, mut claims) = (owned.0, ShardClaims::default());
         if let Err(fault) = self.lease_parts(now, by, lane, owned, &candidates, &mut claims).await {
             // Its messages wait until a sweep has reached it. If it is not this shard's fault alone, the next claim says so.
-            let _ = self.faults.note(shard, fault.clone());
+            let _ = self.faults.record(shard, fault.clone());
             claims = ShardClaims { next: Some(now.wall()), fault: Some(fault), ..claims };
         }
         claims
@@ -162,7 +163,7 @@ impl RedisStore {
             let mut unreadable = Vec::new();
             for ((candidate, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
                 if packed == SET_ASIDE {
-                    self.faults.damaged.note(shard, candidate.id.as_str().as_bytes());
+                    self.faults.damaged.record(shard, candidate.id.as_str().as_bytes());
                     continue;
                 }
                 match read_leased(candidate, shard, token, packed, fence.as_ref()) {

@@ -72,7 +72,7 @@ impl RedisStore {
             Err(error) if error.kind == StoreErrorKind::Damaged => return Ok(()),
             reply => reply?,
         };
-        let first = wrong.first().and_then(|place| shards().nth(usize::try_from(number(place)?).ok()?));
+        let first = wrong.first().and_then(|index| shards().nth(usize::try_from(number(index)?).ok()?));
         first.map_or(Ok(()), |(shard, key)| {
             let what = format!(
                 "shard {shard}: {key} holds something of another type: something else wrote to it; remove it"

@@ -20,7 +20,7 @@ use super::{
     call::time_in,
     connection::Link,
     fault::garbled,
-    keys::{read_turn, six, stream_members, tag},
+    keys::{read_claim_order, six, stream_members, tag},
     scripts,
 };
 use crate::shared::lane::lane_text;
@@ -104,7 +104,7 @@ impl InStoreDelivery for StreamDelivery {
         let of_shard = |(owned, share): (Owned, usize)| async move {
             let moved = self.move_in(now, owned, share).await;
             // A shard that fails alone is left out from the next time on, until a sweep has reached it.
-            moved.inspect_err(|error| _ = self.store.faults.note(owned.0, error.clone()))
+            moved.inspect_err(|error| _ = self.store.faults.record(owned.0, error.clone()))
         };
         let mut moved = InStoreDelivered::default();
         let mut failed: Option<StoreError> = None;
@@ -145,8 +145,8 @@ impl StreamDelivery {
             let members: Vec<Vec<u8>> = self.store.ask(&cmd).await?;
             let candidates = members
                 .iter()
-                .map(|member| read_turn(member, self.tag.len()).map(|candidate| (candidate, shard)));
-            candidates.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a place in a lane"))
+                .map(|member| read_claim_order(member, self.tag.len()).map(|candidate| (candidate, shard)));
+            candidates.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a position in a lane"))
         };
         let first = |shard: u16| async move { (shard, in_shard(shard).await) };
         let all = join_all(owned.iter().map(|(shard, _)| first(*shard))).await;
@@ -221,7 +221,7 @@ impl StreamDelivery {
     fn read(&self, reply: &[Vec<u8>], streams: &[Topic]) -> Option<MoveReply> {
         let [next, left, moved, missing @ ..] = reply else { return None };
         let message = |(stream, member): (usize, &[u8])| {
-            let candidate = read_turn(member, self.tag.len())?;
+            let candidate = read_claim_order(member, self.tag.len())?;
             let topic = streams.get(stream.checked_sub(1)?)?.clone();
             Some(InStoreMessage { id: candidate.id, topic, ready: candidate.ready })
         };

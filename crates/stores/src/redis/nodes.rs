@@ -80,7 +80,7 @@ impl RedisStore {
         }
         let reply = match self.run(&scripts::OWN, &cmd).await {
             Ok(reply) => reply,
-            Err(error) => return self.faults.note(shard, error),
+            Err(error) => return self.faults.record(shard, error),
         };
         let token = |reply: &Vec<u8>| if reply.is_empty() { Some(0) } else { number(reply) };
         let tokens: Option<Vec<_>> = reply.iter().map(token).collect();

@@ -102,7 +102,7 @@ impl RedisStore {
         let store = Self {
             link,
             keys,
-            generation: Generation { name: generation, is_loss_told: AtomicBool::new(false) },
+            generation: Generation { name: generation, is_loss_logged: AtomicBool::new(false) },
             time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             room: Room::default(),
@@ -131,7 +131,7 @@ impl RedisStore {
                 self.membership.joined();
                 Ok(Some(alive.into_iter().map(|member| member.instance).collect()))
             }
-            Err(error) => self.faults.note(Part::Nodes, error).map(|()| None),
+            Err(error) => self.faults.record(Part::Nodes, error).map(|()| None),
         }
     }
 
@@ -139,7 +139,7 @@ impl RedisStore {
     async fn all_claims(&self) -> Result<Vec<Found>, StoreError> {
         let mut reply = Vec::with_capacity(usize::from(self.keys.shards()));
         for shard in 0..self.keys.shards() {
-            reply.push((shard, self.scan("HSCAN", self.keys.one(shard, "claim")).await));
+            reply.push((shard, self.read_all("HSCAN", self.keys.one(shard, "claim")).await));
         }
         let mut found = Vec::new();
         for (shard, claims) in self.faults.answered(reply, |shard| *shard)? {
@@ -191,8 +191,8 @@ impl RedisStore {
                     cmd.arg(claim.id.as_slice()).arg(claim.token).arg(what);
                 }
                 match self.run(&scripts::RECOVER, &cmd).await {
-                    Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.note(shard, id)),
-                    Err(error) => self.faults.note(shard, error)?,
+                    Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.record(shard, id)),
+                    Err(error) => self.faults.record(shard, error)?,
                 }
             }
         }

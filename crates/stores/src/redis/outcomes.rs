@@ -97,7 +97,7 @@ impl RedisStore {
             if let Some(error) = of_shard.error {
                 let again = ready.iter().filter(|one| one.shard == of_shard.shard).cloned();
                 lock(&self.outcomes.deferred).extend(again);
-                failed = failed.or(self.faults.note(of_shard.shard, error).err());
+                failed = failed.or(self.faults.record(of_shard.shard, error).err());
             }
         }
         failed.map_or(Ok(()), Err)

@@ -44,7 +44,7 @@ struct ShardReply {
 impl RedisStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let answered_before = self.room.ask();
-        self.clear_doubts(now).await?;
+        self.release_unconfirmed(now).await?;
         self.settle_deferred(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         let again_within = self.announce_node(now, names.iter().cloned().collect()).await?;
@@ -97,7 +97,7 @@ impl RedisStore {
                 Ok(again_within)
             }
             Err(error) => {
-                self.faults.note(Part::Nodes, error)?;
+                self.faults.record(Part::Nodes, error)?;
                 Ok(self.options.lease / 4)
             }
         }
@@ -169,7 +169,7 @@ impl RedisStore {
         answer: &'a [Vec<u8>],
     ) -> Result<(ShardReply, &'a [Vec<u8>]), StoreError> {
         let (reply, rest) = read(answer)?;
-        reply.damaged.iter().for_each(|id| self.faults.damaged.note(shard, id));
+        reply.damaged.iter().for_each(|id| self.faults.damaged.record(shard, id));
         Ok((reply, rest))
     }
 }

@@ -24,7 +24,7 @@ use crate::shared::{
 };
 
 /// So many are claimed in one transaction.
-pub(crate) const TOGETHER_MAX: usize = 500;
+pub(crate) const BATCH_MAX: usize = 500;
 
 /// When others had everything that was due, the next look is after this.
 const MISSED_WAIT: Duration = Duration::from_millis(10);
@@ -94,7 +94,7 @@ impl SqlStore {
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
         let (seen, session) = self
-            .read_and_keep(|borrowed| {
+            .read_with_session(|borrowed| {
                 borrowed.session.begin_early();
                 Box::pin(self.peek(borrowed.session, lane_no, claim.limit, &shards))
             })
@@ -103,15 +103,15 @@ impl SqlStore {
             session.end().await;
             return Ok(Claimed::default());
         };
-        let mut selected = select_claims(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
+        let mut selected = select_claims(&seen, now.wall(), claim.limit.min(BATCH_MAX));
         let beside = next_beside(&seen, &selected);
         let behind = next_behind(&seen, &selected);
         if selected.is_empty() {
             session.end().await;
             return Ok(Claimed { messages: Vec::new(), next: beside });
         }
-        let take = |(place, candidates): (usize, Vec<&(ClaimOrder, ())>)| {
-            (shards[place], candidates.into_iter().map(|(candidate, ())| candidate.clone()).collect())
+        let take = |(index, candidates): (usize, Vec<&(ClaimOrder, ())>)| {
+            (shards[index], candidates.into_iter().map(|(candidate, ())| candidate.clone()).collect())
         };
         let shards = std::mem::take(&mut selected).into_iter().map(take).collect();
         let request =
@@ -139,17 +139,17 @@ impl SqlStore {
     ) -> Result<ClaimOutcome, StoreError> {
         let ids = request.shards.iter().flat_map(|(_, candidates)| candidates).map(|candidate| &candidate.id);
         let unconfirmed_call = self.unconfirmed.unless_answered(request.call, ids.collect());
-        let taken = self
+        let outcome = self
             .transact_from(session, |borrowed| Box::pin(self.take_in_one(borrowed.session, now, request)))
             .await;
-        let mut claims = unconfirmed_call.answered(taken)?;
+        let mut claims = unconfirmed_call.answered(outcome)?;
         self.writes.count_damaged(claims.damaged);
         for (shard, token) in &claims.lost {
             self.nodes.lose_lease(request.lane, *shard, *token);
         }
         let passed_over = claims.passed_over(request);
         if !passed_over.is_empty() {
-            let moved = self.move_strays(now, request, passed_over).await;
+            let moved = self.move_misplaced(now, request, passed_over).await;
             match moved {
                 // What was claimed is handed out: its leases run.
                 Err(error) if !claims.leased.is_empty() => {
@@ -175,12 +175,12 @@ impl SqlStore {
         limit: usize,
         shards: &[Owned],
     ) -> Result<Option<Vec<ShardCandidates>>, Fault> {
-        let limit = limit.min(TOGETHER_MAX);
+        let limit = limit.min(BATCH_MAX);
         let count = each(limit, shards.len().max(1)) + 1;
         let queues: Vec<_> = shards.iter().map(|(shard, _)| queue_no(lane_no, *shard)).collect();
-        let looked = session.script(vec![first_of(self.dialect(), lane_no, &queues, count)]).await?;
+        let reply = session.script(vec![first_of(self.dialect(), lane_no, &queues, count)]).await?;
         let mut seen: HashMap<i64, Vec<(ClaimOrder, ())>> = HashMap::new();
-        for row in looked.into_iter().flat_map(|reply| reply.rows) {
+        for row in reply.into_iter().flat_map(|reply| reply.rows) {
             let (queue, at) = (row.int(0)?, row.int(1)?);
             if queue < 0 {
                 if at != 0 {
@@ -220,7 +220,7 @@ impl SqlStore {
             candidates.extend(part.iter().map(|candidate| (&candidate.id, (candidate, *owned))));
         }
         if self.dialect() == Dialect::Postgres && request.versions.is_none() {
-            return self.take_at_once(session, now, request, &candidates, claims).await;
+            return self.claim_at_once(session, now, request, &candidates, claims).await;
         }
         let slot = self.slots.take();
         let ids: Vec<_> = candidates.keys().copied().collect();

@@ -100,8 +100,8 @@ impl SqlStore {
             Some(format!("{} {shard} {} {lane}", self.options.instance, at.as_millis()))
         };
         let mut notify = Statement::new(self.dialect(), "SELECT ");
-        for (place, payload) in soon.into_iter().filter_map(payload).enumerate() {
-            notify.push(if place == 0 { "pg_notify(" } else { ", pg_notify(" });
+        for (index, payload) in soon.into_iter().filter_map(payload).enumerate() {
+            notify.push(if index == 0 { "pg_notify(" } else { ", pg_notify(" });
             notify.bind(CHANNEL).push(", ").bind(payload.as_str()).push(")");
         }
         session.rows(notify).await?;

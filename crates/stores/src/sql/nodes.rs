@@ -245,8 +245,8 @@ impl SqlStore {
         for part in missing.chunks(200) {
             let mut insert = Statement::new(self.dialect(), "INSERT ");
             insert.push_as("IGNORE ", "").push("INTO duly_shard_lease (lane_no, shard, token) VALUES ");
-            for (place, (lane_no, shard)) in part.iter().enumerate() {
-                insert.push(if place == 0 { "(" } else { ", (" });
+            for (index, (lane_no, shard)) in part.iter().enumerate() {
+                insert.push(if index == 0 { "(" } else { ", (" });
                 insert.bind_all([*lane_no, i64::from(*shard), 0]).push(")");
             }
             insert.push_as("", " ON CONFLICT (lane_no, shard) DO NOTHING");
@@ -311,7 +311,7 @@ impl SqlStore {
                 if is_lost {
                     // Either others removed this node as dead, or a failover lost its last heartbeat, and maybe more.
                     tracing::warn!("heartbeat missing in the database; reloading lane numbers");
-                    self.lanes.doubt_all();
+                    self.lanes.unconfirm_all();
                 }
                 self.confirm_lanes(if is_lost { self.lanes.unconfirmed() } else { unconfirmed }).await?;
                 Ok(members)

@@ -17,19 +17,19 @@ use super::{
 /// The difference between the clocks of two nodes that is allowed for.
 const CLOCKS_APART_US: u64 = 1_000_000;
 /// Claims checked by one transaction.
-const TOGETHER_MAX: usize = 200;
+const BATCH_MAX: usize = 200;
 
 impl SqlStore {
     /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock.
     pub(super) async fn recover(&self, now: Now, alive: &HashSet<i64>) -> Result<(), StoreError> {
-        let mut held = self.read(|borrowed| Box::pin(self.all_held(borrowed.session))).await?.rows;
+        let mut held = self.read(|borrowed| Box::pin(self.all_claims(borrowed.session))).await?.rows;
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
         let ended = |row: &Row| row.process.filter(|process| !alive.contains(process));
         let suspects: HashSet<_> =
             held.iter().filter(|row| row.lost != LeaseLoss::None).filter_map(ended).collect();
         held.sort_by_key(|row| row.lost != LeaseLoss::None);
-        for part in held.chunks(TOGETHER_MAX) {
+        for part in held.chunks(BATCH_MAX) {
             let tokens = |row: &Row| (row.id().clone(), row.token);
             let part: Vec<_> = part.iter().map(tokens).collect();
             self.transact(|borrowed| {
@@ -40,7 +40,7 @@ impl SqlStore {
         Ok(())
     }
 
-    async fn all_held(&self, session: &mut Session) -> Result<Found, Fault> {
+    async fn all_claims(&self, session: &mut Session) -> Result<Found, Fault> {
         let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
         select.push("WHERE queue_no = ").bind(IN_FLIGHT);
         let mut found = Found::default();

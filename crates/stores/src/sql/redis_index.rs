@@ -12,7 +12,7 @@ use super::{
     SqlStore,
     connection::{Answer, Session, Statement},
     fault::Fault,
-    row::{Row, place_of, queue_no},
+    row::{Row, lane_and_shard, queue_no},
     write::lists,
 };
 use crate::shared::claim_order::{ClaimOrder, rank};
@@ -257,7 +257,7 @@ impl SqlStore {
     ) -> Result<Vec<(i64, u16)>, StoreError> {
         let after = after.map_or(0, |(lane_no, shard)| queue_no(lane_no, shard));
         let queues = self.queues_after(after, limit).await?;
-        Ok(queues.into_iter().map(|(queue, _)| place_of(queue)).collect())
+        Ok(queues.into_iter().map(|(queue, _)| lane_and_shard(queue)).collect())
     }
 }
 
