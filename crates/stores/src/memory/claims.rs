@@ -20,7 +20,7 @@ impl StoreState {
         Claimed { messages, next: self.next_of(&claim.lane) }
     }
 
-    /// The ids whose turn it is: those never lost up to the first that was, or that one alone.
+    /// The ids to claim now: every message before the first suspect, or that suspect alone.
     fn select(&self, now: Now, claim: &Claim) -> Vec<MessageId> {
         let Some(lane) = self.lanes.get(&claim.lane).filter(|lane| !lane.paused) else { return Vec::new() };
         let was_lost =

@@ -79,7 +79,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Takes note that the set cannot be read. Gives the error back if it is not that key's alone.
+    /// Records that the set cannot be read. Returns the error if it is not of that key alone.
     fn record_paused_fault(&self, error: StoreError) -> Result<(), StoreError> {
         if error.kind == StoreErrorKind::Damaged {
             self.paused.was_damaged.store(true, Relaxed);

@@ -415,17 +415,17 @@ fn what_goes_into_streams_goes_there_once_though_a_message_beside_it_cannot_be_r
     }
     for (what, into) in DAMAGES.into_iter().filter(|(_, into)| !into.contains("gsub")) {
         block_on(async {
-            let (server, store, mover) = in_store_delivery::bed().await;
+            let (server, store, in_store) = in_store_delivery::bed().await;
             // The stream is known from then on.
             insert(&store, vec![in_store_delivery::to("orders", "first", 0)]).await.unwrap();
-            assert_eq!(mover.deliver_due(now(0), 100).await.unwrap().messages.len(), 1);
+            assert_eq!(in_store.deliver_due(now(0), 100).await.unwrap().messages.len(), 1);
             let names = of_one_shard(5);
             let all = names.iter().map(|name| in_store_delivery::to("orders", name, 0)).collect();
             insert(&store, all).await.unwrap();
             damage(&server, &names[2], into);
             let mut moved = 0;
             for at in 1..4 {
-                moved += mover.deliver_due(now(at), 100).await.unwrap().messages.len();
+                moved += in_store.deliver_due(now(at), 100).await.unwrap().messages.len();
                 let claim = Claim {
                     lane: Lane::Sink(in_store_delivery::sink()),
                     limit: 10,

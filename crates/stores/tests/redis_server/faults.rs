@@ -369,11 +369,11 @@ fn a_hint_tells_other_processes_of_what_is_due_soon() {
         let (server, one) = single().await;
         let other = open(&server.url(), Options::new(2)).await.unwrap();
         let hint = tokio::spawn(async move { one.hint().await });
-        // Nobody says when the subscription has come about: tell until it is heard.
-        let mut told = 0;
-        while !hint.is_finished() && told < 10_000 {
-            insert(&other, vec![message(&format!("m{told}"), 1000)]).await.unwrap();
-            told += 1;
+        // No event says when the subscription is active: send hints until one is received.
+        let mut sent = 0;
+        while !hint.is_finished() && sent < 10_000 {
+            insert(&other, vec![message(&format!("m{sent}"), 1000)]).await.unwrap();
+            sent += 1;
         }
         let hint = hint.await.unwrap();
         assert_eq!((hint.lane, hint.due), (lane("work"), crate::bed::ms(1000)));

@@ -200,7 +200,7 @@ fn in_postgresql_a_message_accepted_by_one_node_wakes_the_one_that_delivers_it()
         let theirs = shards(&claim(&two, at).await);
         assert_eq!(theirs.len(), SHARDS / 2);
         let listening = two.clone();
-        let heard = tokio::spawn(async move { listening.hint().await });
+        let received = tokio::spawn(async move { listening.hint().await });
         let listens = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'";
         until("it listens", || bed.sql(listens) == "1").await;
         // Ids that hash into shards of the first are not told to the second: only the last one is.
@@ -212,7 +212,7 @@ fn in_postgresql_a_message_accepted_by_one_node_wakes_the_one_that_delivers_it()
                 break;
             }
         }
-        let hint = heard.await.unwrap();
+        let hint = received.await.unwrap();
         assert_eq!((hint.lane, hint.due), (sink(), ms(at + 5)));
     });
 }
