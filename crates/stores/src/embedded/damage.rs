@@ -123,7 +123,7 @@ impl Engine {
             let id = one.id.as_ref().map_or("unknown", MessageId::as_str);
             let lane = self.lanes.get(one.lane).map(|state| state.lane().to_string());
             let (file, offset) = (one.position.file, one.position.offset());
-            tracing::error!(id, lane, file, offset, "message damaged; set aside");
+            tracing::error!(id, lane, file, offset, "message damaged; quarantined");
         }
         self.damaged.add(one);
     }

@@ -256,7 +256,7 @@ impl RedisStore {
         if fault.kind == StoreErrorKind::Damaged
             && !self.generation.is_loss_logged.swap(true, std::sync::atomic::Ordering::Relaxed)
         {
-            tracing::error!(prefix = self.options.prefix, "{fault}");
+            tracing::error!(prefix = self.options.prefix, error = %fault, "store data damaged");
         }
         fault
     }

@@ -222,7 +222,7 @@ async fn check_server(link: &mut Link, options: &Options) -> Result<(), StoreErr
     let (_, found) = findings(link).await?;
     for finding in found {
         if finding.may_be_allowed && options.allow_volatile {
-            tracing::warn!("{}; allowed by allow_volatile", finding.what);
+            tracing::warn!(finding = finding.what, "server not durable; allowed by allow_volatile");
             continue;
         }
         let allow = if finding.may_be_allowed { "; or allow it by setting allow_volatile" } else { "" };
@@ -310,7 +310,7 @@ async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<S
         let mut holds_messages = redis::cmd("EXISTS");
         holds_messages.arg(keys.one(shard, "msg"));
         if new && known && holds_messages.query_async::<bool>(link).await.map_err(fault)? {
-            tracing::warn!(prefix = options.prefix, shard, key, "key was gone from Redis and is made anew");
+            tracing::warn!(prefix = options.prefix, shard, key, "shard key missing in Redis; recreated");
         } else if new && known {
             tracing::error!(
                 prefix = options.prefix,

@@ -64,7 +64,7 @@ impl Membership {
             "another node named {name:?} has come to this store, so this one stops: every node needs a name of its own"
         );
         if self.close() {
-            tracing::error!("{what}");
+            tracing::error!(node = name, "node replaced by another of its name; store closed");
         }
         StoreError::new(StoreErrorKind::Closed, what)
     }

@@ -127,7 +127,7 @@ impl SqlStore {
                 match self.begin_once(now).await {
                     // Others hold the rows, or the server is slow. To do it again is to do it once.
                     Err(error) if error.kind == StoreErrorKind::Unanswered => {
-                        tracing::warn!(%error, "start delayed; tried again");
+                        tracing::warn!(%error, "start delayed; retried");
                         last = Some(error);
                     }
                     begun => return begun,

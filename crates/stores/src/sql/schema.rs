@@ -32,7 +32,7 @@ pub(super) async fn prepare(
             match prepare_once(link, options, has_redis_index).await {
                 // Another node is at it, and takes longer than the server lets anybody wait for a lock.
                 Err(fault @ Fault::RolledBack(_)) => {
-                    tracing::warn!(tries, "tables locked by another process; tried again: {fault:?}");
+                    tracing::warn!(tries, ?fault, "tables locked by another process; retried");
                     let wait = fault.wait(tries.min(10), options.instance).unwrap_or_default();
                     #[expect(
                         clippy::disallowed_methods,

@@ -96,7 +96,7 @@ pub(super) async fn check(address: &Address, options: &Options) -> Result<Safety
         let allow = match weight {
             Weight::Odd => continue,
             Weight::Volatile if options.allow_volatile => {
-                tracing::warn!("{what}; allowed by allow_volatile");
+                tracing::warn!(finding = what, "server not durable; allowed by allow_volatile");
                 safety = Safety::Volatile;
                 continue;
             }
