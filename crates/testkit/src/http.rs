@@ -211,7 +211,7 @@ impl HttpServer {
         }
     }
 
-    /// Closes everything. Says whether it was running.
+    /// Closes everything. Returns whether it was running.
     fn end(&self) -> bool {
         let Some(running) = self.running.lock().unwrap().take() else { return false };
         drop(running.stop);

@@ -128,7 +128,7 @@ impl Engine {
         self.damaged.add(one);
     }
 
-    /// Quarantines what cannot be read from `from` on. Says where the next entry before `end` is that can be read.
+    /// Quarantines what cannot be read from `from` on. Returns where the next entry before `end` is that can be read.
     pub(super) fn pass_over(
         &mut self,
         table: u32,
@@ -184,7 +184,7 @@ fn id_at(data: &dyn DiskFile, position: Position) -> std::io::Result<Option<Mess
 }
 
 impl Shared {
-    /// Quarantines what cannot be read in a table from `from` on. Says where to go on.
+    /// Quarantines what cannot be read in a table from `from` on. Returns where to go on.
     pub(super) fn pass_over(&self, table: u32, from: u64) -> std::io::Result<u64> {
         let known = self.engine().tables.get(table).map(|known| {
             let (data, keys) = (known.data().clone(), known.keys().file().clone());

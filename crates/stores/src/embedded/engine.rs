@@ -112,7 +112,7 @@ impl Engine {
         Ok(Admission::Granted)
     }
 
-    /// Sets the time. Says whether buckets must be opened now: then the background thread is to be woken.
+    /// Sets the time. Returns whether buckets must be opened now: then the background thread is to be woken.
     pub(super) fn tick(&mut self, now: Now) -> bool {
         self.now = now;
         let wanted = self.buckets.wanted(now.wall());
@@ -219,7 +219,7 @@ impl Engine {
         }
     }
 
-    /// Puts an entry where its state and its time say: among the dead letters, into the hot window, or into a bucket. Says how it
+    /// Puts an entry where its state and its time say: among the dead letters, into the hot window, or into a bucket. Returns how it
     /// is marked.
     pub(super) fn place_entry(&mut self, hash: u64, position: Position, entry: &[u8]) -> Marks {
         let Ok(peek) = Peek::framed(entry) else { return Marks::default() };
@@ -233,7 +233,7 @@ impl Engine {
         self.place_pending(hash, position, peek)
     }
 
-    /// Puts a pending entry into the hot window or into a bucket. Says how it is marked.
+    /// Puts a pending entry into the hot window or into a bucket. Returns how it is marked.
     pub(super) fn place_pending(&mut self, hash: u64, position: Position, peek: Peek<'_>) -> Marks {
         match self.buckets.route(peek.ready()) {
             Route::Near => {

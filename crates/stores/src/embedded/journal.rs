@@ -328,7 +328,7 @@ impl Journal {
         self.frames.push_back(next);
     }
 
-    /// The frame is durable: it can be read, and its buffer used again. Says whether the background thread waits for that.
+    /// The frame is durable: it can be read, and its buffer used again. Returns whether the background thread waits for that.
     pub(super) fn wrote(&mut self, frame: Frame) -> bool {
         self.writing_at = None;
         self.durable = frame.number;
@@ -389,7 +389,7 @@ impl Journal {
         self.appended += bytes;
     }
 
-    /// Takes out segments of earlier processes without a whole frame, and gives their numbers.
+    /// Takes out segments of earlier processes without a whole frame, and returns their numbers.
     pub(super) fn remove_empty(&mut self) -> Vec<u32> {
         let current = self.current();
         let firsts = self.segments.iter().skip(1).map(|segment| segment.first);

@@ -368,7 +368,7 @@ impl Lanes {
         self.hot_bytes
     }
 
-    /// Counts the bytes of the hot window anew: callers wait for it to shrink, and must not wait because of a miscount.
+    /// Counts the bytes of the hot window again: callers wait for it to shrink, and must not wait because of a miscount.
     pub(super) fn recount_hot_bytes(&mut self) {
         let entries = self.all.values().flat_map(|lane| lane.hot.values());
         self.hot_bytes = entries.map(HotEntry::cost).sum();

@@ -210,7 +210,7 @@ impl Shared {
         Ok(answers)
     }
 
-    /// Makes messages claimable again whose leases have ended. Says how many there were.
+    /// Makes messages claimable again whose leases have ended. Returns how many there were.
     pub(super) async fn end_leases(&self, now: Now) -> Result<usize, StoreError> {
         let ended: Vec<(u64, Receipt)> = {
             let mut engine = self.engine();

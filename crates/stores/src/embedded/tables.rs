@@ -55,7 +55,7 @@ impl Tables {
         self.all.get(&number)?.kind().slot()
     }
 
-    /// The entry at `position` is no longer alive. Says whether that was the last one of its table.
+    /// The entry at `position` is no longer alive. Returns whether that was the last one of its table.
     pub(super) fn forget(&mut self, position: Position, bytes: u64) -> bool {
         let Some(table) = self.all.get_mut(&position.file) else { return false };
         table.forget(position.off8, bytes);

@@ -159,7 +159,7 @@ impl RedisStore {
         tokio::time::timeout(PROBE_WITHIN, asking).await.map_err(late).and_then(|answer| answer)
     }
 
-    /// Runs a script for many items, and gives its answers in their order.
+    /// Runs a script for many items, and returns its answers in their order.
     ///
     /// `begin` adds the arguments before the items, `put` those of an item, `read` understands an answer.
     pub(super) async fn run_all<T, A>(
@@ -199,7 +199,7 @@ impl RedisStore {
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    /// Runs a script for many items, and gives what came of each shard by itself.
+    /// Runs a script for many items, and returns what came of each shard by itself.
     pub(super) async fn run_by_shard<T, A>(
         &self,
         (script, now): (&Script, Now),

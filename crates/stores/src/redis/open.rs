@@ -124,7 +124,7 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Becomes a node. Gives the instances of all; `None` if the key of the nodes is damaged: a sweep joins once it is repaired.
+    /// Becomes a node. Returns the instances of all; `None` if the key of the nodes is damaged: a sweep joins once it is repaired.
     async fn join_as_new(&self, now: Now) -> Result<Option<HashSet<u64>>, StoreError> {
         match self.heartbeat(now, JoinKind::New, &BTreeSet::new()).await {
             Ok(alive) => {

@@ -69,7 +69,7 @@ impl RedisAndMysqlStore {
         Ok(in_truth.into_iter().map(|(_, at)| at).chain(next).min())
     }
 
-    /// Claims those whose turn it is. Gives nothing if none of them was as the index has it.
+    /// Claims those whose turn it is. Returns nothing if none of them was as the index has it.
     async fn take(
         &self,
         now: Now,

@@ -73,7 +73,7 @@ impl Index {
         Ok(cmd.query_async(&mut self.link().await?).await?)
     }
 
-    /// Puts entries there. Gives how many were not there before.
+    /// Puts entries there. Returns how many were not there before.
     pub(super) async fn add(&self, entries: &[Entry]) -> Result<u64, IndexError> {
         let adding = by_shard(entries).into_iter().flat_map(|(shard, entries)| {
             let key = &self.keys[usize::from(shard)].0;
@@ -95,7 +95,7 @@ impl Index {
         Ok(added.into_iter().sum())
     }
 
-    /// Takes entries away. Gives how many were there.
+    /// Takes entries away. Returns how many were there.
     pub(super) async fn remove(&self, entries: &[Entry]) -> Result<u64, IndexError> {
         let commands: Vec<_> = by_shard(entries)
             .into_iter()

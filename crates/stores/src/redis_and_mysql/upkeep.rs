@@ -85,7 +85,7 @@ impl RedisAndMysqlStore {
         Some(next)
     }
 
-    /// Sees to it that the index is there, whole, and has what comes next. Gives whether there is more to do at once.
+    /// Sees to it that the index is there, whole, and has what comes next. Returns whether there is more to do at once.
     pub(super) async fn tend(&self, now: Now) -> Result<bool, StoreError> {
         self.health.lock().tended = Some(now.mono());
         let (mark, run) = match self.index.mark().await {
@@ -97,7 +97,7 @@ impl RedisAndMysqlStore {
         };
         let expected = self.sql.index_epoch().await?;
         let last = self.health.lock().last.clone();
-        // A server that was started anew may have lost the last of what it was told. An index that was built again since
+        // A server that was started again may have lost the last of what it was told. An index that was built again since
         // then has another number.
         let is_whole = |epoch: u64| last.is_none_or(|(known, of)| of == run || known != epoch);
         match mark.filter(|_| mark == expected).filter(|epoch| is_whole(*epoch)) {
@@ -116,7 +116,7 @@ impl RedisAndMysqlStore {
         self.bring_in(now).await
     }
 
-    /// Builds the index anew: marks everything that it is to have, and then says that it is another one.
+    /// Builds the index again: marks everything that it is to have, and then says that it is another one.
     async fn rebuild(
         &self,
         now: Now,
@@ -159,7 +159,7 @@ impl RedisAndMysqlStore {
         }
     }
 
-    /// Brings in what is marked, the soonest first. Gives whether there is more.
+    /// Brings in what is marked, the soonest first. Returns whether there is more.
     async fn bring_in(&self, now: Now) -> Result<bool, StoreError> {
         let until = now.wall().saturating_add(self.options.horizon);
         let rounds = if self.sql.is_first_node() { ROUNDS_MAX } else { 0 };

@@ -46,7 +46,7 @@ impl Membership {
         if self.has_joined.load(Ordering::Relaxed) { JoinKind::Again } else { JoinKind::New }
     }
 
-    /// Closes the store for this node. Says whether it was open.
+    /// Closes the store for this node. Returns whether it was open.
     pub(crate) fn close(&self) -> bool {
         !self.is_closed.swap(true, Ordering::Relaxed)
     }

@@ -8,7 +8,7 @@ use super::ServerClock;
 ///
 /// A process that goes by the time of the server has nothing to add to it: that is the one time of all nodes. Without it, it is wall
 /// time as it was when the store was opened, going on as the monotonic clock does: leases run on the monotonic clock, which
-/// starts anew with every process, but they are written where the next process reads them. So steps of wall time while the
+/// starts again with every process, but they are written where the next process reads them. So steps of wall time while the
 /// store is open do not touch them, and what stepped between two processes is put right when the store is opened.
 #[derive(Clone)]
 pub(crate) struct StoreTime {

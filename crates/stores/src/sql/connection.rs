@@ -200,7 +200,7 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a statement. Gives how many rows it touched.
+    /// Runs a statement. Returns how many rows it touched.
     pub(crate) async fn run(&mut self, statement: Statement) -> Result<u64, Fault> {
         self.begin_if_due().await?;
         self.is_asking = true;
@@ -218,7 +218,7 @@ impl Session {
         Ok(touched)
     }
 
-    /// Runs a statement. Gives the rows that it answers with.
+    /// Runs a statement. Returns the rows that it answers with.
     pub(crate) async fn rows(&mut self, statement: Statement) -> Result<Vec<Answer>, Fault> {
         self.begin_if_due().await?;
         self.is_asking = true;

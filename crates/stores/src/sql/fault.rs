@@ -68,7 +68,7 @@ impl Fault {
     /// different one each time.
     pub(super) fn wait(&self, tries: u32, number: u64) -> Option<Duration> {
         let may = match self {
-            // After the server was started anew, every connection that there is must be found broken once.
+            // After the server was started again, every connection that there is must be found broken once.
             Self::RolledBack(_) | Self::DuplicateId | Self::Lost(_) => tries < TRIES_MAX,
             Self::ReadOnly(_) | Self::Other(_) => false,
         };

@@ -214,7 +214,7 @@ impl SqlStore {
         }
     }
 
-    /// Learns the numbers of lanes. Gives those that have none.
+    /// Learns the numbers of lanes. Returns those that have none.
     async fn missing(&self, names: &[String]) -> Result<Vec<String>, StoreError> {
         let learned = self.read(|borrowed| Box::pin(self.learn(borrowed.session, names))).await?;
         Ok(names.iter().filter(|name| !learned.contains(name)).cloned().collect())
@@ -303,7 +303,7 @@ impl SqlStore {
         Err(super::fault::garbled("a lane"))
     }
 
-    /// Gives whether there was a row to write to: one without messages may have been forgotten a moment ago.
+    /// Returns whether there was a row to write to: one without messages may have been forgotten a moment ago.
     async fn pause_row(&self, session: &mut Session, name: &str, paused: bool) -> Result<bool, Fault> {
         let mut update = Statement::new(self.dialect(), "UPDATE duly_lane SET paused = ");
         update.bind(i64::from(paused)).push(" WHERE name = ").bind(name.as_bytes());

@@ -57,7 +57,7 @@ impl SqlStore {
     }
 
     /// Makes dead letters of those that wait and cannot be read. A claim that looks for the lane does not find a row whose topic or sink is
-    /// damaged, and it would be the first of its queue for ever. Gives how many there were.
+    /// damaged, and it would be the first of its queue for ever. Returns how many there were.
     async fn bury_in_one(&self, session: &mut Session, now: Now, ids: &[&MessageId]) -> Result<usize, Fault> {
         let slot = self.slots.take();
         let mut bad = self.lock(session, ids, Bodies::Without, Locked::Skip).await?.bad;

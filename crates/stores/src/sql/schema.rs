@@ -21,7 +21,7 @@ const REDIS_INDEX_MARKS: &str = "CREATE INDEX delay_message_unindexed ON delay_m
 /// One for all stores of a PostgreSQL database: any number that is not somebody else's.
 const LOCK: i64 = 0x6475_6c79;
 
-/// Sees to it that the tables are there and of this version. Gives the generation of the store.
+/// Sees to it that the tables are there and of this version. Returns the generation of the store.
 pub(super) async fn prepare(
     link: &Link,
     options: &Options,

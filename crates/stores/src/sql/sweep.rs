@@ -174,7 +174,7 @@ impl SqlStore {
         Ok(found)
     }
 
-    /// Ends these leases. Gives of how many messages, and how many others could not be read and are dead letters now.
+    /// Ends these leases. Returns how many messages had them, and how many others could not be read and are dead letters now.
     async fn end_leases(
         &self,
         session: &mut Session,

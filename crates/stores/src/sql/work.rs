@@ -133,7 +133,7 @@ impl SqlStore {
         self.read_with_session(work).await.map(|(done, _)| done)
     }
 
-    /// The same, and gives the session as well, for more work.
+    /// The same, and returns the session as well, for more work.
     pub(super) async fn read_with_session<'a, T>(
         &self,
         work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
@@ -167,7 +167,7 @@ impl SqlStore {
         }
     }
 
-    /// Waits until the work may be begun again, or gives the fault back: there is a limit to tries.
+    /// Waits until the work may be begun again, or returns the fault: there is a limit to tries.
     async fn before_another_try(&self, fault: Fault, tries: u32) -> Result<(), Fault> {
         let Some(wait) = fault.wait(tries, self.calls.next() as u64) else { return Err(fault) };
         tracing::debug!(tries, ?fault, "transaction retried");

@@ -84,7 +84,7 @@ both! {
     fn messages_come_in_while_the_numbers_of_lanes_are_asked_for_again(bed: own) {
         let one = bed.store(1).await;
         put(&one, "lost", "a").await;
-        // The lane is gone and its number another's; somebody is about to make it anew, so that its new number is waited for.
+        // The lane is gone and its number another's; somebody is about to make it again, so that its new number is waited for.
         let number = bed.sql("SELECT lane_no FROM duly_lane WHERE name = 'qlost'");
         fail_over(&bed, "qlost", 1);
         bed.sql(&format!("INSERT INTO duly_lane (lane_no, name) VALUES ({number}, 'qother')"));

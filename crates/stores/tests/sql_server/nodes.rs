@@ -40,7 +40,7 @@ async fn sweep(store: &SqlStore, at: u64) {
 /// A node says that it is there as often as this, at most.
 const ANNOUNCED_MS: u64 = LEASE_MS / 8;
 
-/// Lets so much time go by that all of them know of each other and have what is theirs. Gives when that is.
+/// Lets so much time go by that all of them know of each other and have what is theirs. Returns when that is.
 async fn settle_down(nodes: &[&SqlStore], from: u64) -> u64 {
     let mut at = from;
     for _ in 0..3 {

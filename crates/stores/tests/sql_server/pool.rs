@@ -106,7 +106,7 @@ both! {
             "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'duly'",
         );
         until("the connections that were given up are closed", || bed.sql(connections).parse::<u32>().unwrap() <= 1).await;
-        // What was claimed for nobody is handed back, what was claimed for somebody is theirs.
+        // What was claimed for nobody is released, what was claimed for somebody is theirs.
         store.sweep(now(2), &[lane("work")]).await.unwrap();
         deliver(&store, 2, &in_flight.into_inner().unwrap()).await.unwrap();
         let totals = totals(&store).await;
@@ -115,7 +115,7 @@ both! {
     }
 }
 
-/// Goes on with the work that often and then drops it. Gives whether it was done before.
+/// Goes on with the work that often and then drops it. Returns whether it was done before.
 async fn given_up_after(polls: u32, work: impl Future<Output = ()>) -> bool {
     let mut work = Box::pin(work);
     let mut left = polls;

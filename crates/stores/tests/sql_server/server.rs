@@ -106,12 +106,12 @@ impl Bed {
         if self.is_mysql() { mysql } else { postgres }
     }
 
-    /// Runs statements of the test itself; gives the rows, one per line with tabs between the columns.
+    /// Runs statements of the test itself; returns the rows, one per line with tabs between the columns.
     pub(crate) fn sql(&self, statements: &str) -> String {
         self.try_sql(statements).unwrap_or_else(|error| panic!("{statements}: {error}"))
     }
 
-    /// The same; gives what the server said if it refused one.
+    /// The same; returns what the server said if it refused one.
     pub(crate) fn try_sql(&self, statements: &str) -> Result<String, String> {
         ask!(&self.server, server => server.try_run_in(&self.url, statements))
     }

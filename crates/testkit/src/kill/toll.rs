@@ -39,7 +39,7 @@ pub struct Toll {
 }
 
 impl Toll {
-    /// Takes note of one line of a child.
+    /// Records one line of a child.
     pub(super) fn on_line(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {

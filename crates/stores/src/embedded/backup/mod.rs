@@ -184,7 +184,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Goes through the folder until it did not change meanwhile. Gives the manifest of the last pass.
+    /// Goes through the folder until it did not change meanwhile. Returns the manifest of the last pass.
     fn passes(&mut self) -> Result<(Manifest, u64), StoreError> {
         for pass in 1..=PASSES_MAX as u64 {
             let before = self.source.manifest()?;
@@ -247,7 +247,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Writes a file of the copy anew.
+    /// Writes a file of the copy again.
     fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let known = self.files.entry(name.to_owned()).or_default();
         let put = RealDisk.open(&self.to.join(name)).and_then(|file| {
@@ -270,7 +270,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Before another pass: tables and slices are kept, the rest is copied anew.
+    /// Before another pass: tables and slices are kept, the rest is copied again.
     fn forget_old(&mut self) -> Result<(), StoreError> {
         let new = self.source.manifest()?.manifest;
         let keeps = |name: &str| {

@@ -26,7 +26,7 @@ use super::{
 };
 
 impl Opening<'_> {
-    /// Restores claims. Receipts of clients stay valid. What the last process itself had claimed is lost. Gives the number of the log of
+    /// Restores claims. Receipts of clients stay valid. What the last process itself had claimed is lost. Returns the number of the log of
     /// this opening if all claims are in it, so that the older ones are not needed.
     pub(super) fn restore_claims(&mut self) -> Result<Option<u32>, StoreError> {
         self.notice_missing_log();
@@ -174,7 +174,7 @@ impl Opening<'_> {
     }
 
     /// Writes what is claimed to the log of this opening, also what the last process had claimed: that is lost only once the journal says
-    /// so. Says whether all of it is there, also after a power cut; on a full disk it may not be.
+    /// so. Returns whether all of it is there, also after a power cut; on a full disk it may not be.
     fn write_held(&self) -> Result<bool, StoreError> {
         match self.claims.write(claim_records(&self.engine)).and_then(|()| self.claims.sync()) {
             Err(error) if is_full(&error) => Ok(false),
@@ -219,7 +219,7 @@ mod tests {
         });
     }
 
-    /// Removes every claims log. Says how many there were.
+    /// Removes every claims log. Returns how many there were.
     fn remove_claims(folder: &std::path::Path) -> usize {
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
         let claims = files.filter(|file| file.file_name().to_string_lossy().starts_with("claims-"));

@@ -97,7 +97,7 @@ local LIFE_END = char(1) .. now_six .. char(0, 0, 0)
 local due_texts, due_counts = {}, {}
 local members_moved, records, used, looked, moved = {}, {}, {}, 0, 0
 
--- Moves one message. Says whether it needs a claim instead.
+-- Moves one message. Returns whether it needs a claim instead.
 local function move(member, id, packed)
   if #packed < AFTER_LANE or sub(packed, 17, AFTER_LANE - 1) ~= LANE_PART or not is_pending(byte(packed, 1)) then return true end
   local flags = byte(packed, 2)

@@ -27,7 +27,7 @@ local function id_of(own, member)
   return member:sub(#own + 8, member:byte(-1) < 32 and -2 or -1)
 end
 
--- One millisecond, rank by rank, the ids behind `after`. Says whether all of it was read.
+-- One millisecond, rank by rank, the ids behind `after`. Returns whether all of it was read.
 local function of_millisecond(own, due, after)
   local whole = true
   for rank = 0, 9 do
