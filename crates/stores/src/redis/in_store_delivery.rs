@@ -29,7 +29,7 @@ use crate::shared::lane::lane_text;
 /// of its own, so they are fewer than elsewhere.
 const MOVE_MAX: usize = 100;
 const BYTES_MAX: usize = 256 * 1024;
-/// With fewer than so many for each shard, those whose turn it is over all shards are looked for first.
+/// With a limit of fewer than so many for each shard, the first messages over all shards are selected first.
 const SHARE_MIN: usize = 16;
 /// So many streams are remembered, so that a script is given them before it asks.
 const KNOWN_MAX: usize = 40;
@@ -66,7 +66,7 @@ struct InShard {
     left: Remaining,
 }
 
-/// What one call said.
+/// The result of one call.
 struct MoveReply {
     in_shard: InShard,
     missing: Vec<Topic>,
@@ -119,7 +119,7 @@ impl InStoreDelivery for StreamDelivery {
             }
         }
         match failed {
-            // What is in the streams is told; the shard that failed is asked again at once, and then says so.
+            // What is in the streams is returned; the shard that failed is called again at once, which reports the fault.
             Some(error) if moved.messages.is_empty() => Err(error),
             Some(_) => Ok(InStoreDelivered { next: Some(now.wall()), ..moved }),
             None => Ok(moved),
@@ -168,7 +168,7 @@ impl StreamDelivery {
             let count = (share - all.messages.len()).min(MOVE_MAX);
             let reply = match self.ask(now, owned, count, &streams).await {
                 Ok(reply) => reply,
-                // What is in the streams already is told first; the next time says what is wrong.
+                // What is in the streams already is returned first; the next call reports the fault.
                 Err(_) if !all.messages.is_empty() => return Ok(InShard { next: Some(now.wall()), ..all }),
                 Err(error) => return Err(error),
             };

@@ -1,4 +1,4 @@
-//! Claiming: the index says whose turn it is, and MySQL whether that is so.
+//! Claiming: the index selects the messages, and MySQL confirms each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -69,7 +69,7 @@ impl RedisAndMysqlStore {
         Ok(in_truth.into_iter().map(|(_, at)| at).chain(next).min())
     }
 
-    /// Claims those whose turn it is. Returns nothing if none of them was as the index has it.
+    /// Claims the selected messages. Returns nothing if none of them was as the index has it.
     async fn take(
         &self,
         now: Now,

@@ -95,7 +95,7 @@ impl Index {
         Ok(added.into_iter().sum())
     }
 
-    /// Takes entries away. Returns how many were there.
+    /// Removes entries. Returns how many were there.
     pub(super) async fn remove(&self, entries: &[Entry]) -> Result<u64, IndexError> {
         let commands: Vec<_> = by_shard(entries)
             .into_iter()

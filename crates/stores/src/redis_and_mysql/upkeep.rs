@@ -1,4 +1,4 @@
-//! Looking after the index: is it there and whole, and does it have what comes next?
+//! Upkeep of the index: whether it is reachable and complete, and has what is due next.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use duly_core::{
 use super::{RedisAndMysqlStore, index::IndexError};
 use crate::sql::{ASKED_MAX, Entry, NEAR};
 
-/// How often the index is looked after.
+/// How often the upkeep of the index runs.
 pub(super) const TEND_EVERY: Duration = Duration::from_secs(1);
 /// How many entries are brought in at once, and how often in one sweep.
 const BATCH_MAX: usize = 500;
 const ROUNDS_MAX: usize = 10;
 
 impl RedisAndMysqlStore {
-    /// Tells the index of what was just committed and is ready soon. If it does not hear, the rows are marked for later.
+    /// Adds to the index what was just committed and is ready soon. If that fails, the rows are marked for later.
     pub(super) async fn update_index(&self, now: Now) {
         let index_entries = self.sql.take_index_entries();
         if index_entries.is_empty() || self.health.lock().epoch.is_none() {
@@ -85,7 +85,7 @@ impl RedisAndMysqlStore {
         Some(next)
     }
 
-    /// Sees to it that the index is there, whole, and has what comes next. Returns whether there is more to do at once.
+    /// Makes the index complete, with what is due next. Returns whether there is more to do at once.
     pub(super) async fn tend(&self, now: Now) -> Result<bool, StoreError> {
         self.health.lock().tended = Some(now.mono());
         let (mark, run) = match self.index.mark().await {
@@ -97,7 +97,7 @@ impl RedisAndMysqlStore {
         };
         let expected = self.sql.index_epoch().await?;
         let last = self.health.lock().last.clone();
-        // A server that was started again may have lost the last of what it was told. An index that was built again since
+        // A server that was started again may have lost its last entries. An index that was built again since
         // then has another number.
         let is_whole = |epoch: u64| last.is_none_or(|(known, of)| of == run || known != epoch);
         match mark.filter(|_| mark == expected).filter(|epoch| is_whole(*epoch)) {
@@ -183,7 +183,7 @@ impl RedisAndMysqlStore {
             }
         }
         // What is left is found in MySQL when its time comes, and so is all behind it. What comes to wait from now on and is
-        // not told to the index at once is not ready before `NEAR` is over.
+        // not added to the index at once is not ready before `NEAR` is over.
         let left = self.sql.to_index(until, 1).await?;
         let whole = left
             .first()

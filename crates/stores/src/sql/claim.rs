@@ -1,4 +1,4 @@
-//! Claiming: a look at every shard, then one transaction for those whose turn it is.
+//! Claiming: one read of all shards, then one transaction that claims the selected messages.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -26,13 +26,13 @@ use crate::shared::{
 /// So many are claimed in one transaction.
 pub(crate) const BATCH_MAX: usize = 500;
 
-/// When others had everything that was due, the next look is after this.
+/// After a claim whose messages others had, the next claim waits this long.
 const MISSED_WAIT: Duration = Duration::from_millis(10);
 
 /// The first of one lane in one shard.
 type ShardCandidates = claim_order::ShardCandidates<()>;
 
-/// A shard, and the token by which this node delivers the lane from it, if somebody must.
+/// A shard, and the fencing token of its shard lease, if the lane has owners.
 pub(crate) type Owned = (u16, Option<u64>);
 
 /// A claim that is being made.
@@ -41,7 +41,7 @@ pub(crate) struct ClaimRequest<'c> {
     pub(crate) lane: &'c str,
     pub(crate) lane_no: i64,
     pub(crate) call: i64,
-    /// Per shard whose turn it is.
+    /// The selected messages by shard.
     pub(crate) shards: Vec<(Owned, Vec<ClaimOrder>)>,
     /// In which version each of them is known, and that whether the lane is paused was not asked, if an index chose them.
     pub(crate) versions: Option<HashMap<MessageId, i64>>,
@@ -53,7 +53,7 @@ pub(crate) struct ClaimOutcome {
     pub(crate) leased: Vec<(ClaimOrder, LeasedMessage)>,
     /// Shards that are another node's by now.
     lost: Vec<(u16, u64)>,
-    /// Somebody else was at work on some of them, or they are not as they were.
+    /// Another caller had some of them locked, or they have changed.
     pub(super) missed: bool,
     pub(crate) paused: bool,
     /// How many could not be read and are dead letters now.
@@ -122,7 +122,7 @@ impl SqlStore {
         Ok(Claimed { messages, next: [beside, behind, missed].into_iter().flatten().min() })
     }
 
-    /// Leases those whose turn it is, as far as nobody was faster.
+    /// Claims the selected messages that no other caller has claimed since.
     pub(crate) async fn take(
         &self,
         now: Now,

@@ -50,7 +50,7 @@ struct LaneCache {
     unconfirmed: BTreeSet<String>,
     /// The lanes without messages and counters when [`SqlStore::forget_lanes`] last checked them.
     bare: BTreeSet<i64>,
-    /// Up to which number it looked the last time.
+    /// The last number of the previous search.
     scanned_to: i64,
 }
 
@@ -113,7 +113,7 @@ impl Lanes {
         });
     }
 
-    /// From where on lanes without messages are looked for.
+    /// The number from which the next search for lanes without messages starts.
     pub(super) fn scanned_to(&self) -> i64 {
         self.lock().scanned_to
     }
@@ -129,7 +129,7 @@ impl Lanes {
         over
     }
 
-    /// Nothing is known of lanes without messages: another node looks for them.
+    /// Forgets which lanes have no messages: another node removes them.
     pub(super) fn clear_bare(&self) {
         let mut cache = self.lock();
         cache.bare.clear();
@@ -187,7 +187,7 @@ impl SqlStore {
     /// The known lanes stay until there is an answer, because messages are inserted meanwhile.
     pub(super) async fn relearn(&self, names: &[String]) -> Result<(), StoreError> {
         for part in names.chunks(BATCH_MAX) {
-            // Most often somebody else has given it a number.
+            // Most often another node has given it a number.
             let mut missing = self.missing(part).await?;
             for tries in 0..=TRIES_MAX {
                 if missing.is_empty() {
