@@ -72,7 +72,7 @@ pub(super) struct Extent {
 pub(super) struct LaneState {
     lane: Lane,
     paused: bool,
-    /// The hot window: claimable from memory when their time comes. It may hold entries of messages that have ended: the index tells.
+    /// The hot window: claimable from memory when their time comes. It may hold entries of messages that have ended: the index has the state.
     hot: BTreeMap<ReleaseKey, HotEntry>,
     /// The backlog: near, but in runs on disk.
     extents: Vec<Extent>,

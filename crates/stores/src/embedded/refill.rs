@@ -98,7 +98,7 @@ fn read_block(file: &dyn DiskFile, table: u32, from: u64, end: u64) -> std::io::
 fn split_block(block: &[u8], from: u64, end: u64, table: u32) -> Block {
     let mut arrivals = Vec::new();
     let mut at = 0;
-    // The loop ends at an entry that is cut by the end of the block, or damaged. The next read tells which.
+    // The loop ends at an entry that is cut by the end of the block, or damaged. The next read shows which.
     while let Ok((peek, key)) = Peek::checked(&block[at..]).and_then(|peek| Ok((peek, ReleaseKey::of(peek)?)))
     {
         let near = HotEntry {

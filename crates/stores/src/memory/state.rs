@@ -35,7 +35,7 @@ pub(super) struct Lease {
     pub(super) end: Monotonic,
     /// The same moment in wall time: what a restart, whose monotonic clock starts again, goes by.
     pub(super) end_wall: Timestamp,
-    /// How long it was given for: after a restart it lasts no longer, wherever wall time went meanwhile.
+    /// How long it was given for: after a restart it lasts no longer, even if wall time has stepped meanwhile.
     pub(super) span: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Claiming: a look at every shard, then a script in each shard that has something to give.
+//! Claiming: one read of every shard, then a script in each shard that has selected messages.
 
 use std::sync::Arc;
 

@@ -125,7 +125,7 @@ pub(super) fn connect_failed(error: &RedisError) -> StoreError {
 const DATA_LOST: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
                     Restore it, or restart this process to begin with an empty store";
 
-/// Out of memory, as whoever asked for a change is told it: it is not their disk that is full, and what is delivered makes room.
+/// The error of a change when Redis is out of memory: it is not their disk that is full, and what is delivered makes room.
 pub(super) fn for_caller(error: StoreError) -> StoreError {
     if error.kind == StoreErrorKind::Full { error.of_kind(StoreErrorKind::Unavailable) } else { error }
 }

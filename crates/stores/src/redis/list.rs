@@ -1,7 +1,7 @@
 //! Pages by due time and id.
 //!
 //! What is pending lies by lane and ready time, what is dead by due time, what ended by its end, what is in flight by
-//! id. Each of these sources tells places, a due time and an id, and how far it looked; where the first of them
+//! id. Each of these sources returns positions, a due time and an id, and how far it read; where the first of them
 //! stopped, the page ends. Then the messages are read in order until the page is full.
 
 use duly_core::{
@@ -21,13 +21,13 @@ use super::{
 
 /// How many places a page may read in vain before it ends early and says where to go on.
 const READ_MAX: usize = 5000;
-/// Lanes that one script looks at.
+/// Lanes that one script reads.
 const LANES_MAX: usize = 50;
 
 /// A due time, as it sorts, and an id.
 type Position = Vec<u8>;
 
-/// What a source told.
+/// What a source returned.
 #[derive(Debug, Default)]
 struct SourcePage {
     positions: Vec<Position>,

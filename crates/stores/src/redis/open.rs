@@ -173,7 +173,7 @@ impl RedisStore {
             let what = match ended(&claim) {
                 Some(process) if claim.suspect || !suspect_held.contains(&process) => "l".to_owned(),
                 Some(_) => "d".to_owned(),
-                // Wherever wall time went meanwhile, no lease lasts longer than it was given for.
+                // Even if wall time has stepped meanwhile, no lease lasts longer than it was given for.
                 // A span that something else wrote may be any number.
                 None if claim.end > time.saturating_add(claim.span).saturating_add(CLOCKS_APART_US) => {
                     format!("e{}", time + claim.span)

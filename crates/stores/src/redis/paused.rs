@@ -1,4 +1,4 @@
-//! Which lanes are paused, and what is known of that while Redis cannot tell.
+//! Which lanes are paused, also while the set in Redis cannot be read.
 
 use std::{
     collections::HashSet,

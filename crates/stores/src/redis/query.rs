@@ -258,7 +258,7 @@ struct Numbers {
     oldest_ready: Option<Timestamp>,
 }
 
-/// Something else wrote a counter or its name: it counts as none, and keeps no other lane from being told.
+/// Something else wrote a counter or its name: it counts as none, and the other lanes are returned.
 fn unreadable_field(field: &[u8]) {
     tracing::warn!(field = %String::from_utf8_lossy(field), "counter of a lane unreadable; left out");
 }

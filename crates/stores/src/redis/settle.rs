@@ -76,7 +76,7 @@ impl RedisStore {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt));
         };
         let done = self.run_by_shard((&scripts::EXTEND, now), shards, begin, put, settled).await;
-        // What a shard does not say is not lost: its leases may last longer than it is away.
+        // A shard that does not answer loses nothing: its leases may last longer than the outage.
         let mut answers = vec![Settled::Unknown; receipts.len()];
         self.take_answers(done, Patience::None, |index, settled| answers[index] = settled)?;
         Ok(answers)

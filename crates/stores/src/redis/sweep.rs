@@ -62,7 +62,7 @@ impl RedisStore {
         let is_paused = |name: &String| paused.contains(name.as_bytes());
         let next = |(lane, name): (&Lane, &String)| {
             let of = |reply: &ShardReply| reply.next.get(name.as_bytes()).copied().or(reply.bound);
-            // What other nodes deliver is theirs to look at.
+            // The lanes that other nodes deliver are theirs to sweep.
             let own = |shard: u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(name, shard);
             let times = reply.iter().filter(|(shard, _)| own(*shard)).filter_map(|(_, reply)| of(reply));
             times.min().filter(|_| !is_paused(name)).map(|next| (lane.clone(), next))

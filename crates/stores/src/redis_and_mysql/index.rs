@@ -175,7 +175,7 @@ impl Index {
         Ok(counts.into_iter().sum())
     }
 
-    /// The number that every shard bears, if all bear the same; and which run of the server it is, where that can be told.
+    /// The number of the index, if all shards have the same; and the run id of the server, where there is one.
     pub(super) async fn mark(&self) -> Result<(Option<u64>, String), IndexError> {
         let get = |(_, mark): &(String, String)| redis::cmd("GET").arg(mark).to_owned();
         let commands: Vec<_> = self.keys.iter().map(get).collect();

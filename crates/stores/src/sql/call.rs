@@ -1,8 +1,8 @@
 //! Pieces of work that are done once, though they may be tried more often: the answer to a commit can get lost.
 //!
 //! Whatever a piece of work changes, it counts, and with the counters it writes its own number into a row that only it
-//! writes to at that time. If nobody answers the commit, that row tells whether it came true: it is locked for as long as the
-//! first try may still be committed, however slow the server is, so whoever looks at it waits until that is decided.
+//! writes to at that time. If nobody answers the commit, that row shows whether it was committed: it is locked for as long as the
+//! first try may still be committed, however slow the server is, so a reader of it waits until that is decided.
 
 use std::sync::{
     Mutex, PoisonError,

@@ -61,7 +61,7 @@ pub(crate) struct ClaimOutcome {
 }
 
 impl ClaimOutcome {
-    /// When to look at what was missed again. Whoever was faster, or keeps a row locked, is given a moment: to ask at once
+    /// When to claim what was missed again. A caller that was faster, or keeps a row locked, is given a moment: to ask at once
     /// would be to ask without end.
     pub(crate) fn again(&self, now: Now) -> Option<Timestamp> {
         let wait = if self.leased.is_empty() { MISSED_WAIT } else { Duration::ZERO };

@@ -153,7 +153,7 @@ impl SqlStore {
     }
 }
 
-/// Connections to the database, and one more to listen with where it can tell something. The database ends a session that is idle for
+/// Connections to the database, and one more to listen with where it can notify. The database ends a session that is idle for
 /// `idle_max`: a client whose machine was lost never closes its connection, and the locks of its transaction would hold up every
 /// other node.
 pub(super) fn connect(address: Address, connections: u32, idle_max: Duration) -> (Link, Option<PgPool>) {

@@ -176,7 +176,7 @@ impl SqlStore {
         Ok(firsts)
     }
 
-    /// A look at the first entry of each queue, and at nothing else.
+    /// Reads the first entry of each queue, and nothing else.
     fn first_of_each(&self, queues: &[i64]) -> Statement {
         let mut select = Statement::new(self.dialect(), "");
         for (index, queue) in queues.iter().enumerate() {

@@ -74,7 +74,7 @@ impl SqlStore {
                 put_back(row, &mut deltas);
                 true
             }
-            // Wherever wall time went meanwhile, no lease lasts longer than it was given for.
+            // Even if wall time has stepped meanwhile, no lease lasts longer than it was given for.
             None if row.lease_end > time + row.span_us as u64 + CLOCKS_APART_US => {
                 row.lease_end = time + row.span_us as u64;
                 true

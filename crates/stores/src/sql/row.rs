@@ -30,7 +30,7 @@ pub(super) enum Bodies {
 }
 
 impl Bodies {
-    /// The beginning of a look at rows.
+    /// The beginning of a query of rows.
     pub(super) fn select(self) -> String {
         format!("SELECT {} FROM delay_message ", self.columns())
     }
@@ -42,9 +42,9 @@ impl Bodies {
         format!("{COLUMNS}{body}")
     }
 
-    /// The beginning of a look at rows by somebody who also asks when each came to be there, in milliseconds.
+    /// The beginning of a query of rows with the time when each was inserted, in milliseconds.
     pub(super) fn select_with_acceptance(self, dialect: Dialect) -> String {
-        // Neither goes by the time zone of the session.
+        // Neither depends on the time zone of the session.
         let accepted = match dialect {
             Dialect::Mysql => "CAST(UNIX_TIMESTAMP(create_time) * 1000 AS SIGNED)",
             Dialect::Postgres => "CAST(EXTRACT(EPOCH FROM create_time) * 1000 AS BIGINT)",

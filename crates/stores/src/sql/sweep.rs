@@ -139,7 +139,7 @@ impl SqlStore {
         for lane in lanes {
             let name = lane_text(lane);
             let Some(number) = self.lanes.number(&name) else { continue };
-            // What other nodes deliver is theirs to look at.
+            // The lanes that other nodes deliver are theirs to sweep.
             let own = |shard: &u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(&name, *shard);
             queues.extend((0..self.options.shards).filter(own).map(|shard| (lane, (number, shard))));
         }

@@ -103,7 +103,7 @@ impl SqlStore {
         let mut found = Found::default();
         for list in lists(ids) {
             let mut select = Statement::new(self.dialect(), &bodies.select());
-            // In a small table MySQL would rather look at every row, and wait for those of others that are locked.
+            // In a small table MySQL would rather read every row, and wait for those of others that are locked.
             select.push_as("FORCE INDEX (PRIMARY) ", "");
             // All who lock the same rows lock them in the same order, so that none waits for another for ever.
             select.push("WHERE message_id IN (").bind_all(list).push(") ORDER BY message_id FOR UPDATE");
@@ -251,7 +251,7 @@ impl SqlStore {
             delete.bind_all(ids.iter().copied()).push(")");
             return delete;
         }
-        // The only words by which MySQL takes the rows by their ids in a small table, too. Else it looks at every row, and
+        // The only words by which MySQL takes the rows by their ids in a small table, too. Else it reads every row, and
         // waits for those of others that are locked.
         let mut delete = Statement::new(self.dialect(), "DELETE delay_message FROM (SELECT CONVERT(");
         for (index, id) in ids.iter().enumerate() {

@@ -78,7 +78,7 @@ impl Stored {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::embedded) struct Garbled;
 
-/// A look at an entry without decoding it.
+/// A view of an entry that is not decoded.
 #[derive(Clone, Copy)]
 pub(in crate::embedded) struct Peek<'a>(&'a [u8]);
 

@@ -203,7 +203,7 @@ impl Opening<'_> {
         self.engine.journal.count(position.file, true);
         match known {
             Some((old, old_bytes)) => {
-                // If the old entry is damaged, this one tells the lane and the time: it is of the same message.
+                // If the old entry is damaged, this one has the lane and the time: it is of the same message.
                 let counted_as = if old_bytes.is_empty() { bytes } else { &old_bytes };
                 self.uncount_as(hash, old, counted_as, old_bytes.is_empty());
                 self.engine.forget_position(old, old_bytes.len() as u64);

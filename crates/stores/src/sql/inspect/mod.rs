@@ -13,7 +13,7 @@ use super::{
     connectivity::{unreachable, why},
 };
 
-/// A database that takes longer to tell of itself is as good as not there.
+/// A database that takes longer to answer counts as unreachable.
 const WITHIN: Duration = Duration::from_secs(20);
 /// The table that people see, and those beside it.
 const TABLES: [&str; 6] =

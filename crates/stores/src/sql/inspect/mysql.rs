@@ -125,13 +125,13 @@ async fn tables(connection: &mut MySqlConnection) -> Result<Vec<String>, sqlx::E
     sqlx::query_scalar(select).fetch_all(connection).await
 }
 
-/// Not everybody may ask: whoever may not is told nothing.
+/// Not every user may ask: one that may not gets no finding.
 async fn is_replica(connection: &mut MySqlConnection) -> bool {
     let status = sqlx::raw_sql("SHOW REPLICA STATUS").fetch_all(&mut *connection).await;
     if let Ok(rows) = status {
         return !rows.is_empty();
     }
-    // MariaDB tells everybody.
+    // MariaDB answers every user.
     let running = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Slave_running'").fetch_all(connection).await;
     running
         .is_ok_and(|rows| rows.iter().any(|row| row.try_get::<String, _>(1).is_ok_and(|word| word == "ON")))
