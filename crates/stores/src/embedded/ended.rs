@@ -10,7 +10,7 @@ use std::{
 
 use duly_core::{Lane, MessageId, Record, Timestamp};
 
-pub(super) use self::record::{EndKind, EndPeek, encode, head_facts};
+pub(super) use self::record::{EndKind, EndPeek, encode, head_fields};
 use super::{
     disk::DiskFile,
     entry::{ALIGN, Garbled, Peek},
@@ -78,7 +78,7 @@ impl Slice {
         let mut at = 0;
         while at < bytes.len() {
             let Ok(peek) = EndPeek::at(&bytes[at..]) else { return Err(io::ErrorKind::InvalidData.into()) };
-            let Some((hash, lane, _)) = head_facts(peek.head()) else {
+            let Some((hash, lane, _)) = head_fields(peek.head()) else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             if at == 0 {
@@ -349,7 +349,7 @@ impl Ended {
             let bytes = slice.read(*off8)?;
             let garbled = |_: Garbled| io::Error::from(io::ErrorKind::InvalidData);
             let peek = EndPeek::at(&bytes).map_err(garbled)?;
-            let Some((_, lane, _)) = head_facts(peek.head()) else { continue };
+            let Some((_, lane, _)) = head_fields(peek.head()) else { continue };
             if peek.state().is_none() {
                 return Ok(None);
             }

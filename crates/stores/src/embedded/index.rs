@@ -25,7 +25,7 @@ impl Position {
     }
 }
 
-/// Facts about a message that need no read of its entry.
+/// State of a message that needs no read of its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Marks {
     /// Claimed or quarantined: it cannot be claimed, cancelled or rescheduled.

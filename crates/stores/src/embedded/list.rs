@@ -15,7 +15,7 @@ use super::{
     Shared,
     buffer::Buffer,
     disk::DiskFile,
-    ended::{EndPeek, head_facts},
+    ended::{EndPeek, head_fields},
     engine::Engine,
     entry::{self, ALIGN, Peek},
     index::Position,
@@ -274,7 +274,7 @@ impl Engine {
         let kept_ms = self.ended.retention_ms();
         let now = self.now.wall().as_millis();
         for (off8, end) in ends {
-            let Some((hash, lane, _)) = head_facts(end.head()) else { continue };
+            let Some((hash, lane, _)) = head_fields(end.head()) else { continue };
             let latest = self.ended.is_latest(slice, hash, *off8);
             let kept = end.ended().as_millis().saturating_add(kept_ms) >= now;
             let alive = self.index.candidates(hash).next().is_some();

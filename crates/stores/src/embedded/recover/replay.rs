@@ -7,7 +7,7 @@ use duly_core::{MessageId, store::StoreError};
 use super::{
     super::{
         disk::DiskFile,
-        ended::{EndPeek, head_facts},
+        ended::{EndPeek, head_fields},
         engine::read_lane,
         entry::{self, Peek},
         index::Position,
@@ -221,7 +221,7 @@ impl Opening<'_> {
     fn apply_end(&mut self, segment: u32, bytes: &[u8], counted: bool) -> Result<(), StoreError> {
         let unread = || damaged("the end of a message in the journal cannot be read");
         let peek = EndPeek::at(bytes).map_err(|_| unread())?;
-        let (hash, lane, version) = head_facts(peek.head()).ok_or_else(unread)?;
+        let (hash, lane, version) = head_fields(peek.head()).ok_or_else(unread)?;
         self.engine.lanes.named_in(lane, segment);
         let id = peek
             .head()
