@@ -109,7 +109,7 @@ fn not_sent(error: RedisError) -> RedisError {
     .into()
 }
 
-/// Whether a server says that it is a replica: whoever wants the master must connect anew. Servers' errors come as values.
+/// Whether a server says that it is a replica: whoever wants the master must connect again. Servers' errors come as values.
 fn is_read_only(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "READONLY")
 }

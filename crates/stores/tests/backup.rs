@@ -59,10 +59,10 @@ fn a_copy_of_a_stopped_folder_has_all_of_it_and_the_folder_is_left_alone() {
         let (folder, records) = stopped().await;
         let before = contents(folder.path());
         let to = tempfile::tempdir().unwrap();
-        let mut told = (0, 0);
-        let report = backup_telling(folder.path(), to.path(), &mut |done, of| told = (done, of)).unwrap();
-        assert_eq!((report.passes, told.0), (1, report.bytes));
-        assert!(told.1 >= told.0 && report.files > 3);
+        let mut progress = (0, 0);
+        let report = backup_telling(folder.path(), to.path(), &mut |done, of| progress = (done, of)).unwrap();
+        assert_eq!((report.passes, progress.0), (1, report.bytes));
+        assert!(progress.1 >= progress.0 && report.files > 3);
         assert_eq!(contents(folder.path()), before);
         assert!(reads_as(to.path(), &records, "the copy").await);
         assert!(reads_as(folder.path(), &records, "the original").await);
@@ -218,53 +218,53 @@ fn a_copy_gives_out_no_token_that_the_original_gave_out() {
     });
 }
 
-/// What somebody was told of one message.
+/// What the ledger expects of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Told {
+struct Expected {
     state: State,
     /// A change is under way: nobody knows whether it is done.
     busy: bool,
     changes: u32,
 }
 
-/// What was told of all messages, and the time.
+/// What is expected of all messages, and the time.
 struct Ledger {
-    told: Mutex<HashMap<MessageId, Told>>,
+    expected: Mutex<HashMap<MessageId, Expected>>,
     ms: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Ledger {
-    /// Every look at the time is a millisecond later.
+    /// The time, a millisecond later at each call.
     fn now(&self) -> Now {
         let ms = self.ms.fetch_add(1, SeqCst);
         Now::new((1_800_000_000_000 + ms) * 1_000, Monotonic::from_micros((ms + 1) * 1_000))
     }
 
     fn asking(&self, ids: &[MessageId]) {
-        let mut told = self.told.lock().unwrap();
-        ids.iter().for_each(|id| told.get_mut(id).unwrap().busy = true);
+        let mut expected = self.expected.lock().unwrap();
+        ids.iter().for_each(|id| expected.get_mut(id).unwrap().busy = true);
     }
 
     fn not_changed(&self, ids: &[MessageId]) {
-        let mut told = self.told.lock().unwrap();
-        ids.iter().for_each(|id| told.get_mut(id).unwrap().busy = false);
+        let mut expected = self.expected.lock().unwrap();
+        ids.iter().for_each(|id| expected.get_mut(id).unwrap().busy = false);
     }
 
     fn answered(&self, ids: &[MessageId], state: State) {
-        let mut told = self.told.lock().unwrap();
+        let mut expected = self.expected.lock().unwrap();
         for id in ids {
-            let changes = told.get(id).map_or(0, |known| known.changes + 1);
-            told.insert(id.clone(), Told { state, busy: false, changes });
+            let changes = expected.get(id).map_or(0, |known| known.changes + 1);
+            expected.insert(id.clone(), Expected { state, busy: false, changes });
         }
     }
 
-    fn told(&self) -> HashMap<MessageId, Told> {
-        self.told.lock().unwrap().clone()
+    fn snapshot(&self) -> HashMap<MessageId, Expected> {
+        self.expected.lock().unwrap().clone()
     }
 }
 
-/// Inserts, cancels, claims and settles in a lane of its own until it is told to stop.
+/// Inserts, cancels, claims and settles in a lane of its own until it is stopped.
 async fn work(store: Arc<EmbeddedStore>, ledger: Arc<Ledger>, worker: usize) {
     let topic = Topic::parse(&format!("lane-{worker}")).unwrap();
     let holder = if worker.is_multiple_of(2) { Holder::Client } else { Holder::Process };
@@ -339,11 +339,11 @@ async fn settle_some(
     }
 }
 
-/// Opens a copy and holds it against what people were told before and after it was made.
+/// Opens a copy and compares it with what was expected before and after it was made.
 async fn check(
     copy: &Path,
-    before: &HashMap<MessageId, Told>,
-    after: &HashMap<MessageId, Told>,
+    before: &HashMap<MessageId, Expected>,
+    after: &HashMap<MessageId, Expected>,
     ledger: &Ledger,
 ) -> usize {
     let store = EmbeddedStore::open(copy, Options { pending_max: 10_000_000, ..small() }, ledger.now())
@@ -352,7 +352,7 @@ async fn check(
     let totals = store.totals().await.unwrap();
     assert!(
         totals.balance() && totals.accepted >= before.len() as u64,
-        "{totals:?}, told of {}",
+        "{totals:?}, expected {}",
         before.len()
     );
     let ids: Vec<_> = before.keys().cloned().collect();
@@ -393,13 +393,16 @@ fn a_copy_made_under_load_has_everything_that_was_answered_before() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
     runtime.block_on(async {
         let folder = tempfile::tempdir().unwrap();
-        let ledger =
-            Arc::new(Ledger { told: Mutex::default(), ms: AtomicU64::new(0), stop: AtomicBool::new(false) });
+        let ledger = Arc::new(Ledger {
+            expected: Mutex::default(),
+            ms: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
         let store = EmbeddedStore::open(folder.path(), small(), ledger.now()).await.unwrap();
         let store = Arc::new(store);
         let workers: Vec<_> =
             (0..4).map(|worker| tokio::spawn(work(store.clone(), ledger.clone(), worker))).collect();
-        while ledger.told.lock().unwrap().len() < 1_000 {
+        while ledger.expected.lock().unwrap().len() < 1_000 {
             tokio::task::yield_now().await;
         }
         let (totals, end) = (store.clone(), ledger.clone());
@@ -413,7 +416,7 @@ fn a_copy_made_under_load_has_everything_that_was_answered_before() {
         let (mut passes, mut exact) = (0, 0);
         for _ in 0..4 {
             let to = tempfile::tempdir().unwrap();
-            let before = ledger.told();
+            let before = ledger.snapshot();
             let (from, path) = (folder.path().to_owned(), to.path().to_owned());
             let report = tokio::task::spawn_blocking(move || {
                 let manifest = || std::fs::read(from.join("manifest")).unwrap();
@@ -427,7 +430,7 @@ fn a_copy_made_under_load_has_everything_that_was_answered_before() {
                 })
             });
             let report = report.await.unwrap().unwrap();
-            let after = ledger.told();
+            let after = ledger.snapshot();
             passes += report.passes;
             exact += check(to.path(), &before, &after, &ledger).await;
         }

@@ -336,7 +336,7 @@ fn health_says_that_the_disk_is_full_and_later_that_it_is_not() {
     });
 }
 
-/// Opening a file panics, once it is told to.
+/// Opening a file panics once this is set.
 #[derive(Default)]
 struct Fragile(AtomicBool);
 
@@ -365,14 +365,14 @@ fn health_says_that_a_thread_of_the_store_has_died() {
             }
             std::future::pending::<()>().await;
         };
-        let told = async {
+        let reported = async {
             while store.health().await.background.is_ok() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
             () = filling => {}
-            () = told => {}
+            () = reported => {}
         }
         let health = store.health().await.background.unwrap_err();
         assert_eq!(health.kind, StoreErrorKind::Closed, "{health}");

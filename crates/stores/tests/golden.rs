@@ -1,7 +1,7 @@
 //! Folders written by earlier versions open as they always did.
 //!
 //! `golden/format-1` and those after it were written by [`write`], each by the version of its time. If a format is ever
-//! changed, its folder stays, and the new one gets a folder of its own: remove the folder that is to be written anew and run
+//! changed, its folder stays, and the new one gets a folder of its own: remove the folder that is to be written again and run
 //! this test once.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 #![expect(dead_code, reason = "what the tests of damage need of a folder is more than is needed here")]
@@ -52,7 +52,7 @@ async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::Lease
     store.claim(now(10), claim).await.unwrap().messages
 }
 
-/// Writes a folder with a message in every state, some of it in tables and some in the journal only. Gives the receipt
+/// Writes a folder with a message in every state, some of it in tables and some in the journal only. Returns the receipt
 /// of the one that is in flight.
 async fn write(folder: &Path) -> String {
     let store = open(folder).await.unwrap();

@@ -14,7 +14,7 @@ use duly_core::{Now, Store, schedule::Random};
 use duly_stores::{EmbeddedStore, embedded::Options};
 use testkit::disk::{Ledger, PowerDisk, Traffic};
 
-/// Says which run failed.
+/// Returns which run failed.
 struct Seed(u64);
 
 impl Drop for Seed {

@@ -69,8 +69,8 @@ pub enum Reply {
     Answer(Response<Bytes>),
     /// Answers after this long.
     Later(Response<Bytes>, Duration),
-    /// Answers once this is true.
-    Held(Response<Bytes>, watch::Receiver<bool>),
+    /// Answers once the signal is true.
+    AfterSignal(Response<Bytes>, watch::Receiver<bool>),
     /// Answers with a body of these bytes without an end.
     Endless(Response<Bytes>),
     /// Answers with a head and the beginning of a body, and then nothing more.
@@ -211,7 +211,7 @@ impl HttpServer {
         }
     }
 
-    /// Closes everything. Says whether it was running.
+    /// Closes everything. Returns whether it was running.
     fn end(&self) -> bool {
         let Some(running) = self.running.lock().unwrap().take() else { return false };
         drop(running.stop);
@@ -318,9 +318,9 @@ async fn answer(
             tokio::time::sleep(span).await;
             Ok(with(answer, Then::End))
         }
-        Reply::Held(answer, mut told) => {
+        Reply::AfterSignal(answer, mut signal) => {
             // A test that has gone tells nothing more.
-            let _ = told.wait_for(|is_told| *is_told).await;
+            let _ = signal.wait_for(|is_set| *is_set).await;
             Ok(with(answer, Then::End))
         }
         Reply::Endless(answer) => Ok(with(answer, Then::Repeat)),

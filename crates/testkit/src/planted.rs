@@ -31,7 +31,7 @@ pub enum Bug {
     IgnoresCancel,
     /// Answers "moved" and does nothing.
     IgnoresReschedule,
-    /// Gives every message out twice.
+    /// Returns every message twice.
     HandsOutTwice,
     /// Never ends a lease.
     ForgetsLostLeases,
@@ -39,7 +39,7 @@ pub enum Bug {
     ForgetsToWake,
     /// Counts an unreachable target as a try.
     CountsAnOutage,
-    /// Gives a claim's messages out in the wrong order.
+    /// Returns a claim's messages in the wrong order.
     IgnoresTheOrder,
     /// Says "done" to whoever holds a lost lease.
     TrustsEveryReceipt,

@@ -11,8 +11,8 @@ const KILLS: u64 = 20;
 #[test]
 fn kill_9_under_load_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let toll = kill_loop(Path::new(PROGRAM), folder.path(), KILLS, 1).unwrap();
-    assert!(toll.accepted() as u64 > 20 * KILLS, "{} accepted: that is no load", toll.accepted());
+    let ledger = kill_loop(Path::new(PROGRAM), folder.path(), KILLS, 1).unwrap();
+    assert!(ledger.accepted() as u64 > 20 * KILLS, "{} accepted: that is no load", ledger.accepted());
 }
 
 #[test]

@@ -75,7 +75,7 @@ const BANNED: [(&str, &str); 67] = [
     ("BadScan", "BadSweep"),
 ];
 
-/// The same outside stores and sinks, which still use some of these.
+/// The same outside the sinks, which still use some of these.
 const BANNED_IN_RENAMED: [(&str, &str); 42] = [
     ("Books", "Totals"),
     ("Doing", "TimerRunner"),
@@ -121,7 +121,7 @@ const BANNED_IN_RENAMED: [(&str, &str); 42] = [
     ("unconnected", "on_connect"),
 ];
 
-const RENAMED: [&str; 7] = [
+const RENAMED: [&str; 9] = [
     "crates/core",
     "crates/duly",
     "crates/redis-mq",
@@ -129,6 +129,8 @@ const RENAMED: [&str; 7] = [
     "crates/client",
     "crates/server/src",
     "crates/cli/src",
+    "crates/stores",
+    "crates/testkit",
 ];
 
 /// The same for sinks, stores and the test kit.
@@ -163,16 +165,7 @@ const BANNED_IN_PORTS: [(&str, &str); 28] = [
     ("wishes", "requests or changes"),
 ];
 
-const PORTS: [&str; 8] = [
-    "crates/sinks",
-    "crates/stores/src/memory",
-    "crates/stores/src/redis",
-    "crates/stores/src/redis_and_mysql",
-    "crates/stores/src/shared",
-    "crates/stores/src/sql",
-    "crates/stores/benches",
-    "crates/testkit",
-];
+const PORTS: [&str; 3] = ["crates/sinks", "crates/stores", "crates/testkit"];
 
 /// Modules that end in `-ing` and are nouns.
 const NOUNS: [&str; 2] = ["claim_timing", "remoting"];
@@ -185,9 +178,11 @@ const WIDE_STRUCTS: [(&str, &str); 2] =
     [("crates/redis-mq/src/settings/mod.rs", "Settings"), ("crates/server/src/config/used.rs", "Config")];
 
 /// Words of the lists that mean something else in one file.
-const HOMONYMS: [(&str, &str); 1] = [
+const HOMONYMS: [(&str, &str); 2] = [
     // The state of a lock.
     ("crates/redis-mq/src/lock/guard.rs", "Held"),
+    // Of the type `Either` of sqlx.
+    ("crates/stores/src/sql/connection.rs", "Left"),
 ];
 
 /// Old names in code of any language. Words in comments and texts are left to their readers.

@@ -30,7 +30,7 @@ pub(crate) fn webhook() -> Webhook {
         "/hooks/forbidden" => Reply::status(403, ""),
         "/hooks/full" => Reply::header(429, "retry-after", "5"),
         "/hooks/silent" => Reply::Never,
-        "/hooks/slow" => Reply::Held(Response::new(Bytes::new()), release_rx.clone()),
+        "/hooks/slow" => Reply::AfterSignal(Response::new(Bytes::new()), release_rx.clone()),
         _ => Reply::status(204, ""),
     };
     Webhook { server: HttpServer::start(decide), released }

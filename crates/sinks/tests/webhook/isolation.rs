@@ -52,7 +52,7 @@ fn to_path(requests: &[Request], path: &str) -> usize {
 async fn all_fast_messages_arrive_while_the_slow_ones_are_unanswered() {
     let (release, release_rx) = watch::channel(false);
     let server = HttpServer::start(move |request| match request.uri.path() {
-        "/slow" => Reply::Held(Response::new(Bytes::new()), release_rx.clone()),
+        "/slow" => Reply::AfterSignal(Response::new(Bytes::new()), release_rx.clone()),
         _ => Reply::status(204, ""),
     });
     let duly = start(&format!("url = '{}'", server.url())).await;

@@ -83,7 +83,7 @@ pub(super) fn run(shared: &Shared) {
         if !engine.lifecycle.is_stopped() && (!wanted || is_stuck || engine.lifecycle.is_full()) {
             // A claim may be waiting for what could not be loaded: try again soon.
             let wait = if engine.is_behind() || (is_stuck && wanted) { ROUND / 20 } else { ROUND };
-            // A spurious wake-up does no harm: the next round looks at everything anew.
+            // A spurious wake-up does no harm: the next round checks everything again.
             drop(shared.background.wait_timeout(engine, wait).unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -201,7 +201,7 @@ impl Shared {
         }
     }
 
-    /// Merges small runs, expires what is past retention, and rewrites tables that are mostly waste. Says whether a checkpoint
+    /// Merges small runs, expires what is past retention, and rewrites tables that are mostly waste. Returns whether a checkpoint
     /// would free room.
     pub(super) fn tidy(&self) -> io::Result<bool> {
         self.merge_runs(RUNS_MAX)?;

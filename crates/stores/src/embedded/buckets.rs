@@ -7,7 +7,7 @@ use duly_core::Timestamp;
 use super::{
     buffer::Buffer,
     entry::Peek,
-    index::Place,
+    index::Position,
     wheel::{FAN, LEVELS, Opened, Route, Slot},
 };
 
@@ -124,12 +124,19 @@ impl Buckets {
     }
 
     /// Adds an entry to the buffer of a bucket, and to its counts unless the bucket counts the message already.
-    pub(super) fn push(&mut self, slot: Slot, hash: u64, place: Place, peek: Peek<'_>, is_counted: bool) {
+    pub(super) fn push(
+        &mut self,
+        slot: Slot,
+        hash: u64,
+        position: Position,
+        peek: Peek<'_>,
+        is_counted: bool,
+    ) {
         let bucket = self.all.entry(slot).or_default();
         if !is_counted {
             bucket.parts[slot.part(peek.ready())] += 1;
         }
-        bucket.buffer.push(hash, place, peek.bytes());
+        bucket.buffer.push(hash, position, peek.bytes());
         self.buffered += peek.len();
     }
 
@@ -270,7 +277,7 @@ mod tests {
     fn push(buckets: &mut Buckets, number: u32, due: Timestamp) -> Slot {
         let bytes = entry(number, due);
         let Route::Bucket(slot) = buckets.route(due) else { panic!("it is near") };
-        buckets.push(slot, 1, Place::new(1, 0), Peek::framed(&bytes).unwrap(), false);
+        buckets.push(slot, 1, Position::new(1, 0), Peek::framed(&bytes).unwrap(), false);
         slot
     }
 

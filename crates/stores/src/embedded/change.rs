@@ -44,10 +44,10 @@ impl Shared {
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
         let ids: Vec<MessageId> = batch.iter().map(|(id, _)| id.clone()).collect();
-        self.change_each(now, &ids, State::Pending, |found, place| {
+        self.change_each(now, &ids, State::Pending, |found, position| {
             let mut stored = found.stored()?;
-            stored.message.due = batch[place].1;
-            stored.ready = batch[place].1;
+            stored.message.due = batch[position].1;
+            stored.ready = batch[position].1;
             Ok(Change::Replace(self.encoded(&stored, found)?))
         })
         .await
@@ -59,9 +59,9 @@ impl Shared {
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
         let ids: Vec<MessageId> = batch.iter().map(|(id, _)| id.clone()).collect();
-        self.change_each(now, &ids, State::Pending, |found, place| {
+        self.change_each(now, &ids, State::Pending, |found, position| {
             let mut stored = found.stored()?;
-            if stored.message.due != batch[place].1 {
+            if stored.message.due != batch[position].1 {
                 return Ok(Change::Refuse);
             }
             stored.dead = Some((DeadReason::Expired, now.wall()));
@@ -158,7 +158,7 @@ impl Shared {
             }
             for (at, change, found) in ready {
                 // It was claimed, changed or moved while it was read: find it again.
-                if engine.index.marks(found.hash, found.place) != Some(found.marks) {
+                if engine.index.marks(found.hash, found.position) != Some(found.marks) {
                     continue;
                 }
                 let peek = found.peek()?;
@@ -176,13 +176,13 @@ fn apply(engine: &mut Engine, found: &Found, peek: Peek<'_>, change: Change) {
     if peek.is_dead() {
         engine.uncount_dead(peek.lane());
     } else {
-        engine.uncount(found.place, found.marks, peek);
+        engine.uncount(found.position, found.marks, peek);
     }
-    let (hash, place, bytes) = (found.hash, found.place, found.bytes.len() as u64);
+    let (hash, position, bytes) = (found.hash, found.position, found.bytes.len() as u64);
     match change {
-        Change::Cancel => engine.end(hash, place, bytes, EndKind::Cancelled, None, peek.head()),
-        Change::Purge => engine.end(hash, place, bytes, EndKind::Purged, None, peek.head()),
-        Change::Replace(mut entry) => engine.change(hash, place, bytes, &mut entry),
+        Change::Cancel => engine.end(hash, position, bytes, EndKind::Cancelled, None, peek.head()),
+        Change::Purge => engine.end(hash, position, bytes, EndKind::Purged, None, peek.head()),
+        Change::Replace(mut entry) => engine.change(hash, position, bytes, &mut entry),
         Change::Refuse => {}
     }
 }

@@ -19,13 +19,13 @@ use super::{
     engine::Engine,
     lanes::LaneState,
     manifest::{EverCounts, FORMAT, JournalStart, LaneLine, Manifest, TableLine},
-    table::{GoneRecords, Table},
+    table::{Table, TombstoneRecords},
 };
 
 /// The files that one checkpoint writes, and those that can be deleted afterwards.
 struct Snapshot {
     manifest: Manifest,
-    gone: Vec<GoneRecords>,
+    tombstones: Vec<TombstoneRecords>,
     /// Tables that the manifest does not name.
     obsolete: Vec<u32>,
     /// Slices that it does not name.
@@ -75,7 +75,7 @@ impl Shared {
             Ok(true) => self.delete_obsolete(snapshot),
             Ok(false) => Ok(()),
             Err(error) => {
-                self.engine().take_back(snapshot);
+                self.engine().restore(snapshot);
                 Err(error)
             }
         }
@@ -95,7 +95,7 @@ impl Shared {
 
     /// Makes the snapshot durable; `false` if the store stopped first.
     fn write_snapshot(&self, snapshot: &mut Snapshot) -> io::Result<bool> {
-        for records in &snapshot.gone {
+        for records in &snapshot.tombstones {
             records.file.write_at(&records.bytes, records.at)?;
             records.file.sync().map_err(beyond_repair)?;
         }
@@ -215,10 +215,10 @@ impl Shared {
 
 impl Engine {
     /// The snapshot could not be written: everything is as it was before, and the next checkpoint tries again.
-    fn take_back(&mut self, snapshot: Snapshot) {
-        for records in snapshot.gone {
+    fn restore(&mut self, snapshot: Snapshot) {
+        for records in snapshot.tombstones {
             if let Some(table) = self.tables.get_mut(records.table) {
-                table.restore_gone(records);
+                table.restore_tombstones(records);
             }
         }
         self.tables.put_obsolete_back(snapshot.obsolete);
@@ -257,7 +257,7 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
     let (first_segment, first_frame) = engine.journal.first_needed(segment).unwrap_or((segment, next_frame));
     let obsolete = engine.tables.take_obsolete();
     let expired = engine.ended.take_expired();
-    let gone = engine.tables.iter_mut().filter_map(Table::take_gone).collect();
+    let tombstones = engine.tables.iter_mut().filter_map(Table::take_tombstones).collect();
     let mut tables: Vec<TableLine> = engine.tables.iter().map(table_line).collect();
     tables.sort_by_key(|table| table.number);
     let Engine { lanes, ended, .. } = &mut *engine;
@@ -281,7 +281,7 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
         next_lane: engine.lanes.next().unwrap_or(u32::MAX),
     };
     let old_claims = engine.in_flight.logs().to_vec();
-    Snapshot { manifest, gone, obsolete, expired, old_claims, forgotten, next_frame }
+    Snapshot { manifest, tombstones, obsolete, expired, old_claims, forgotten, next_frame }
 }
 
 fn table_line(table: &Table) -> TableLine {

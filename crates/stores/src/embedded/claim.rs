@@ -15,7 +15,7 @@ use super::{
     engine::Engine,
     entry::{self, Peek, Stored},
     in_flight::{ClaimedMessage, Loss},
-    index::Place,
+    index::Position,
     lanes::{HotEntry, ReleaseKey},
     options::LANE_IN_FLIGHT_MIN,
     table::read_entry,
@@ -27,7 +27,7 @@ const ROUNDS_MAX: usize = 16;
 const UNREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// The messages a claim took, when to claim again, and the files of entries to read back.
-type Taken = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
+type PopResult = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
 
 /// A message that was taken out of its lane and is not decoded yet.
 struct Popped {
@@ -77,7 +77,7 @@ impl Engine {
                 break;
             }
             let Some((key, near)) = lane.pop_hot() else { break };
-            if !self.index.claim(near.hash, near.place) {
+            if !self.index.claim(near.hash, near.position) {
                 continue;
             }
             lane.claim();
@@ -128,7 +128,7 @@ fn claimed_as(key: ReleaseKey, near: &HotEntry, lane: u32, holder: Holder, end: 
     ClaimedMessage {
         id: key.id,
         hash: near.hash,
-        place: near.place,
+        position: near.position,
         lane,
         ready: key.ready,
         version: peek.map_or(0, Peek::version),
@@ -143,11 +143,11 @@ fn claimed_as(key: ReleaseKey, near: &HotEntry, lane: u32, holder: Holder, end: 
     }
 }
 
-pub(super) fn damaged(place: Place) -> StoreError {
+pub(super) fn damaged(position: Position) -> StoreError {
     let what = format!(
         "the entry at byte {} of file {} does not match its checksum; restore the data folder from a backup",
-        place.offset(),
-        place.file
+        position.offset(),
+        position.file
     );
     StoreError::new(StoreErrorKind::Damaged, what)
 }
@@ -181,7 +181,7 @@ impl Shared {
                 continue;
             }
             let read = one.near.data.is_none();
-            let loaded = self.load(one.near.data, one.near.place, one.near.hash, file, &claim.lane).await;
+            let loaded = self.load(one.near.data, one.near.position, one.near.hash, file, &claim.lane).await;
             let (stored, data) = match loaded {
                 Ok(Some(loaded)) => loaded,
                 Ok(None) => continue,
@@ -223,10 +223,10 @@ impl Shared {
             self.complete(late);
         }
         let next = if over.is_empty() { next } else { Some(now.wall()) };
-        self.take_back(&over);
+        self.release_claims(&over);
         if let Err(error) = self.claims.write(records) {
             let tokens: Vec<_> = messages.into_iter().map(|leased| leased.receipt.token).collect();
-            self.take_back(&tokens);
+            self.release_claims(&tokens);
             let full = super::background::is_full(&error);
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
             let what = format!("the claim could not be recorded: {error}");
@@ -238,23 +238,23 @@ impl Shared {
         }
     }
 
-    /// The message of an entry, from memory or from its place; `None` if it is not claimed any more.
+    /// The message of an entry, from memory or from its position; `None` if it is not claimed any more.
     pub(super) async fn load(
         &self,
         data: Option<Bytes>,
-        place: Place,
+        position: Position,
         hash: u64,
         file: Option<Arc<dyn DiskFile>>,
         lane: &Lane,
     ) -> Result<Option<(Stored, Bytes)>, StoreError> {
         let data = match data {
             Some(data) => data,
-            None => match self.read_back(place, hash, file).await? {
+            None => match self.read_back(position, hash, file).await? {
                 Some(data) => data,
                 None => return Ok(None),
             },
         };
-        let stored = entry::decode(&data, lane).map_err(|_| damaged(place))?;
+        let stored = entry::decode(&data, lane).map_err(|_| damaged(position))?;
         Ok(Some((stored, data)))
     }
 
@@ -267,12 +267,12 @@ impl Shared {
         } else if let Some(held) = engine.in_flight.get_mut(token) {
             tracing::warn!(id = %held.id, %error, "message unreadable; retried later");
             held.lease_end = now.mono();
-            engine.in_flight.look_again(token, now.mono().saturating_add(UNREAD_AFTER));
+            engine.in_flight.recheck_at(token, now.mono().saturating_add(UNREAD_AFTER));
         }
     }
 
     /// Takes what is due out of its lane. Waits a little if the background thread is still loading it.
-    async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<Taken>, StoreError> {
+    async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<PopResult>, StoreError> {
         for round in 0.. {
             let moved = self.moved.notified();
             tokio::pin!(moved);
@@ -305,7 +305,7 @@ impl Shared {
                 let coming = next.is_some_and(|next| next <= now.wall()) && claim.limit > 0;
                 if !popped.is_empty() || !coming || round == ROUNDS_MAX {
                     let unread = |one: &Popped| {
-                        if one.near.data.is_some() { None } else { engine.file(one.near.place) }
+                        if one.near.data.is_some() { None } else { engine.file(one.near.position) }
                     };
                     let files = popped.iter().map(unread).collect();
                     return Ok(Some((popped, next, files)));
@@ -320,34 +320,34 @@ impl Shared {
     /// if that is not written yet.
     pub(super) async fn read_back(
         &self,
-        place: Place,
+        position: Position,
         hash: u64,
         file: Option<Arc<dyn DiskFile>>,
     ) -> Result<Option<Bytes>, StoreError> {
         let mut file = file;
-        let mut place = place;
+        let mut position = position;
         loop {
-            self.written(place).await?;
-            let read = file.as_ref().map(|file| read_entry(&**file, place));
+            self.written(position).await?;
+            let read = file.as_ref().map(|file| read_entry(&**file, position));
             let engine = self.engine();
-            // The bytes are of this message only if it is still at this place: the background thread moves messages and reuses
+            // The bytes are of this message only if it is still at this position: the background thread moves messages and reuses
             // journal segments.
-            if engine.index.marks(hash, place).is_some() {
+            if engine.index.marks(hash, position).is_some() {
                 return match read {
                     Some(Ok(bytes)) if hash_of(&bytes) == Some(hash) => Ok(Some(Bytes::from(bytes))),
                     Some(Err(error)) if error.kind() != std::io::ErrorKind::InvalidData => {
                         let what = format!("reading the data folder failed: {error}");
                         Err(StoreError::new(StoreErrorKind::Unavailable, what).with_source(error))
                     }
-                    _ => Err(damaged(place)),
+                    _ => Err(damaged(position)),
                 };
             }
-            // A claimed message has exactly one place. Without one, its claim has ended meanwhile.
+            // A claimed message has exactly one position. Without one, its claim has ended meanwhile.
             let Some((moved, _)) = engine.index.candidates(hash).find(|(_, marks)| marks.claimed) else {
                 return Ok(None);
             };
-            place = moved;
-            file = engine.file(place);
+            position = moved;
+            file = engine.file(position);
         }
     }
 
@@ -365,19 +365,19 @@ impl Shared {
         }
     }
 
-    /// Releases claims that were never given out.
-    fn take_back(&self, tokens: &[u64]) {
+    /// Releases claims whose messages were not returned to a caller.
+    fn release_claims(&self, tokens: &[u64]) {
         if tokens.is_empty() {
             return;
         }
         let released: Vec<ClaimRecord> = {
             let mut engine = self.engine();
-            let give_back = |token: &u64| {
+            let release = |token: &u64| {
                 let held = engine.end_claim(*token)?;
                 engine.release(&held);
                 Some(ClaimRecord::released(*token, &held))
             };
-            tokens.iter().filter_map(give_back).collect()
+            tokens.iter().filter_map(release).collect()
         };
         // A checkpoint may have written them to its claims log meanwhile.
         if let Err(error) = self.claims.write(released) {
@@ -407,7 +407,7 @@ mod tests {
             bed.shared.checkpoint().unwrap();
             let tokens: Vec<u64> = popped.iter().map(|one| one.token).collect();
             assert_eq!(tokens.len(), 1);
-            bed.shared.take_back(&tokens);
+            bed.shared.release_claims(&tokens);
             // The process dies before it claims anything else.
             drop(bed);
             let bed = Bed::open(folder.path(), tiny());

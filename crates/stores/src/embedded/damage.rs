@@ -18,7 +18,7 @@ use super::{
     disk::DiskFile,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
-    index::{Marks, Place},
+    index::{Marks, Position},
     lanes::ReleaseKey,
     options::{DAMAGED_MAX, STEP},
     table::{KeyRecord, Table, keys, live_keys, read_all, read_entry},
@@ -33,7 +33,7 @@ const KEPT_BYTES_MAX: u64 = 32 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Damaged {
     pub(super) hash: u64,
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) lane: u32,
     /// Its release time.
     pub(super) ready: Timestamp,
@@ -48,7 +48,7 @@ pub(super) struct Damaged {
 #[derive(Default)]
 pub(super) struct DamagedMessages {
     /// Not dead letters yet: the next sweep comes to them, or their ids are not known.
-    known: BTreeMap<Place, Damaged>,
+    known: BTreeMap<Position, Damaged>,
     named: usize,
     total: u64,
 }
@@ -67,19 +67,19 @@ impl DamagedMessages {
         self.total += 1;
         if self.has_room() {
             self.named += usize::from(one.id.is_some());
-            self.known.insert(one.place, one);
+            self.known.insert(one.position, one);
         }
     }
 
-    fn take(&mut self, place: Place) -> Option<Damaged> {
-        let one = self.known.remove(&place)?;
+    fn take(&mut self, position: Position) -> Option<Damaged> {
+        let one = self.known.remove(&position)?;
         self.named -= usize::from(one.id.is_some());
         Some(one)
     }
 
     fn has_any_in(&self, file: u32) -> bool {
-        let places = Place { file, off8: 0 }..=Place { file, off8: u32::MAX };
-        self.known.range(places).next().is_some()
+        let positions = Position { file, off8: 0 }..=Position { file, off8: u32::MAX };
+        self.known.range(positions).next().is_some()
     }
 
     /// One of those that can become a dead letter.
@@ -95,18 +95,18 @@ impl Engine {
         if let Some(mut lane) = self.lanes.get_mut(held.lane) {
             lane.add_pending();
         }
-        self.index.set_marks(held.hash, held.place, Marks::default());
-        let (hash, place, lane, ready) = (held.hash, held.place, held.lane, held.ready);
-        self.note_damaged(Damaged { hash, place, lane, ready, id: Some(held.id) });
+        self.index.set_marks(held.hash, held.position, Marks::default());
+        let (hash, position, lane, ready) = (held.hash, held.position, held.lane, held.ready);
+        self.note_damaged(Damaged { hash, position, lane, ready, id: Some(held.id) });
     }
 
     /// A pending message cannot be read. One that is claimed stays claimed: its holder may still settle it.
     pub(super) fn quarantine(&mut self, one: Damaged) {
-        let Some(marks) = self.index.marks(one.hash, one.place).filter(|marks| !marks.claimed) else {
+        let Some(marks) = self.index.marks(one.hash, one.position).filter(|marks| !marks.claimed) else {
             return;
         };
         if !marks.near {
-            self.uncount_far(one.place, one.ready);
+            self.uncount_far(one.position, one.ready);
         } else if let Some(mut lane) = self.lanes.get_mut(one.lane) {
             lane.remove_near();
         }
@@ -115,20 +115,20 @@ impl Engine {
 
     fn note_damaged(&mut self, one: Damaged) {
         // It is marked as claimed, so that nobody claims, moves or counts it again.
-        self.index.set_marks(one.hash, one.place, Marks { claimed: true, near: false });
-        if let Some(table) = self.tables.get_mut(one.place.file) {
+        self.index.set_marks(one.hash, one.position, Marks { claimed: true, near: false });
+        if let Some(table) = self.tables.get_mut(one.position.file) {
             table.set_damage(true);
         }
         if self.damaged.has_room() {
             let id = one.id.as_ref().map_or("unknown", MessageId::as_str);
             let lane = self.lanes.get(one.lane).map(|state| state.lane().to_string());
-            let (file, offset) = (one.place.file, one.place.offset());
-            tracing::error!(id, lane, file, offset, "message damaged; set aside");
+            let (file, offset) = (one.position.file, one.position.offset());
+            tracing::error!(id, lane, file, offset, "message damaged; quarantined");
         }
         self.damaged.add(one);
     }
 
-    /// Quarantines what cannot be read from `from` on. Says where the next entry before `end` is that can be read.
+    /// Quarantines what cannot be read from `from` on. Returns where the next entry before `end` is that can be read.
     pub(super) fn pass_over(
         &mut self,
         table: u32,
@@ -154,37 +154,37 @@ pub(super) fn survey(
     end: u64,
 ) -> std::io::Result<Survey> {
     let mut after: Vec<KeyRecord> = keys(key_bytes)
-        .filter(|key| (from..end).contains(&Place { file: table, off8: key.off8 }.offset()))
+        .filter(|key| (from..end).contains(&Position { file: table, off8: key.off8 }.offset()))
         .collect();
     after.sort_unstable_by_key(|key| key.off8);
     let mut damaged = Vec::new();
     for key in after {
-        let place = Place { file: table, off8: key.off8 };
-        let read = read_entry(data, place);
+        let position = Position { file: table, off8: key.off8 };
+        let read = read_entry(data, position);
         match read.as_deref().map(|bytes| Peek::framed(bytes).and_then(ReleaseKey::of)) {
             Ok(Ok(next)) if next.id.hash64() == key.hash => {
-                return Ok((damaged, Some((place.offset(), next))));
+                return Ok((damaged, Some((position.offset(), next))));
             }
             Err(error) if error.kind() != std::io::ErrorKind::InvalidData => {
                 return Err(std::io::Error::new(error.kind(), error.to_string()));
             }
             _ => {
-                let id = id_at(data, place)?.filter(|id| id.hash64() == key.hash);
-                damaged.push(Damaged { hash: key.hash, place, lane: key.lane, ready: key.ready, id });
+                let id = id_at(data, position)?.filter(|id| id.hash64() == key.hash);
+                damaged.push(Damaged { hash: key.hash, position, lane: key.lane, ready: key.ready, id });
             }
         }
     }
     Ok((damaged, None))
 }
 
-/// The id in the bytes at `place`, damaged or not.
-fn id_at(data: &dyn DiskFile, place: Place) -> std::io::Result<Option<MessageId>> {
-    let bytes = read_all(data, place.offset(), (entry::FIXED + MessageId::LEN_MAX + 8) as u64)?;
+/// The id in the bytes at `position`, damaged or not.
+fn id_at(data: &dyn DiskFile, position: Position) -> std::io::Result<Option<MessageId>> {
+    let bytes = read_all(data, position.offset(), (entry::FIXED + MessageId::LEN_MAX + 8) as u64)?;
     Ok(Peek::start(&bytes).ok().and_then(|peek| MessageId::parse(peek.id_text()).ok()))
 }
 
 impl Shared {
-    /// Quarantines what cannot be read in a table from `from` on. Says where to go on.
+    /// Quarantines what cannot be read in a table from `from` on. Returns where to go on.
     pub(super) fn pass_over(&self, table: u32, from: u64) -> std::io::Result<u64> {
         let known = self.engine().tables.get(table).map(|known| {
             let (data, keys) = (known.data().clone(), known.keys().file().clone());
@@ -210,16 +210,16 @@ impl Shared {
         let mut ids = Vec::new();
         for ((number, data, keys), keys_len) in tables {
             for key in live_keys(&read_all(&*keys, 0, keys_len)?) {
-                let place = Place { file: number, off8: key.off8 };
+                let position = Position { file: number, off8: key.off8 };
                 // Other errors are those of the disk, which may read it the next time.
-                if !read_entry(&*data, place).is_err_and(|e| e.kind() == std::io::ErrorKind::InvalidData) {
+                if !read_entry(&*data, position).is_err_and(|e| e.kind() == std::io::ErrorKind::InvalidData) {
                     continue;
                 }
                 // One that has ended since is not missed.
-                if self.engine().index.marks(key.hash, place).is_none() {
+                if self.engine().index.marks(key.hash, position).is_none() {
                     continue;
                 }
-                ids.extend(id_at(&*data, place)?.filter(|id| id.hash64() == key.hash));
+                ids.extend(id_at(&*data, position)?.filter(|id| id.hash64() == key.hash));
                 if ids.len() >= max {
                     return Ok(ids);
                 }
@@ -236,30 +236,31 @@ impl Shared {
                 let engine = self.engine();
                 let Some(one) = engine.damaged.next_named() else { break };
                 let lane = engine.lanes.get(one.lane).map(|state| state.lane().clone());
-                (one.clone(), lane, engine.file(one.place))
+                (one.clone(), lane, engine.file(one.position))
             };
             let (one, lane, file) = found;
-            let bytes =
-                file.map_or(Ok(Bytes::new()), |file| left_of(&*file, one.place)).map_err(|error| {
+            let bytes = file.map_or(Ok(Bytes::new()), |file| read_damaged(&*file, one.position)).map_err(
+                |error| {
                     let what = format!("reading a damaged message failed: {error}");
                     StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
-                })?;
+                },
+            )?;
             let entry = lane.and_then(|lane| dead_letter(&one, &lane, &bytes, now.wall()));
             self.admitted(entry.as_ref().map_or(0, Vec::len) + 64, Class::Change).await?;
             let mut engine = self.engine();
             engine.check_open()?;
-            let known = engine.damaged.take(one.place).is_some();
-            let alive = engine.index.marks(one.hash, one.place).is_some();
+            let known = engine.damaged.take(one.position).is_some();
+            let alive = engine.index.marks(one.hash, one.position).is_some();
             if let Some(mut entry) = entry.filter(|_| known && alive) {
                 if let Some(mut lane) = engine.lanes.get_mut(one.lane) {
                     lane.remove_pending();
                 }
-                engine.change(one.hash, one.place, bytes.len() as u64, &mut entry);
+                engine.change(one.hash, one.position, bytes.len() as u64, &mut entry);
                 self.wake(&mut engine);
                 last = Some(engine.journal.commit());
             }
-            if !engine.damaged.has_any_in(one.place.file)
-                && let Some(table) = engine.tables.get_mut(one.place.file)
+            if !engine.damaged.has_any_in(one.position.file)
+                && let Some(table) = engine.tables.get_mut(one.position.file)
             {
                 // The rest of the table can be moved again.
                 table.set_damage(false);
@@ -273,11 +274,11 @@ impl Shared {
 }
 
 /// The bytes of a damaged entry: as many as its length says if that can be true, else the first few.
-fn left_of(file: &dyn DiskFile, place: Place) -> std::io::Result<Bytes> {
-    let first = read_all(file, place.offset(), UNSURE_BYTES)?;
+fn read_damaged(file: &dyn DiskFile, position: Position) -> std::io::Result<Bytes> {
+    let first = read_all(file, position.offset(), UNSURE_BYTES)?;
     let len = Peek::length(&first).map_or(UNSURE_BYTES, |len| len as u64);
-    let believed = len <= KEPT_BYTES_MAX && place.offset() + len <= file.len()?;
-    let bytes = if believed && len > UNSURE_BYTES { read_all(file, place.offset(), len)? } else { first };
+    let believed = len <= KEPT_BYTES_MAX && position.offset() + len <= file.len()?;
+    let bytes = if believed && len > UNSURE_BYTES { read_all(file, position.offset(), len)? } else { first };
     let len = if believed { len as usize } else { bytes.len() };
     Ok(Bytes::from(bytes).slice(..len))
 }
@@ -287,7 +288,7 @@ fn dead_letter(one: &Damaged, lane: &Lane, bytes: &Bytes, now: Timestamp) -> Opt
     let id = one.id.clone()?;
     let read = entry::decode(bytes, lane).ok().filter(|stored| stored.message.id == id);
     let mut stored = read.or_else(|| unread(id, lane, bytes, one.ready))?;
-    let (file, offset) = (one.place.file, one.place.offset());
+    let (file, offset) = (one.position.file, one.position.offset());
     let why = format!("the entry at byte {offset} of file {file} cannot be read; its content may be wrong");
     stored.remember(Attempt::new(now, Outcome::Failed, why));
     stored.ready = one.ready;

@@ -16,7 +16,7 @@ use std::{
 pub trait Disk: Send + Sync + 'static {
     /// Opens a file for reading and writing, making it if it is missing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// Gives a file another name, replacing what had it.
+    /// Renames a file and replaces what had the name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -80,7 +80,7 @@ const FOLDER_MODE: u32 = 0o700;
 const OTHERS: u32 = 0o077;
 
 /// Makes a folder that only this user can enter. A folder that exists keeps its mode and group: they may be on purpose.
-/// New folders above it get the usual mode. Says whether other users can enter it.
+/// New folders above it get the usual mode. Returns whether other users can enter it.
 pub(super) fn make_private(dir: &Path) -> io::Result<Access> {
     if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
         std::fs::create_dir_all(above)?;

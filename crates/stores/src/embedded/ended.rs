@@ -10,7 +10,7 @@ use std::{
 
 use duly_core::{Lane, MessageId, Record, Timestamp};
 
-pub(super) use self::record::{EndKind, EndPeek, encode, head_facts};
+pub(super) use self::record::{EndKind, EndPeek, encode, head_fields};
 use super::{
     disk::DiskFile,
     entry::{ALIGN, Garbled, Peek},
@@ -78,7 +78,7 @@ impl Slice {
         let mut at = 0;
         while at < bytes.len() {
             let Ok(peek) = EndPeek::at(&bytes[at..]) else { return Err(io::ErrorKind::InvalidData.into()) };
-            let Some((hash, lane, _)) = head_facts(peek.head()) else {
+            let Some((hash, lane, _)) = head_fields(peek.head()) else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             if at == 0 {
@@ -187,14 +187,14 @@ impl Ended {
         }
     }
 
-    /// An empty buffer to [`encode`] an end in; [`give_back`](Self::give_back) returns it.
+    /// An empty buffer to [`encode`] an end in; [`return_scratch`](Self::return_scratch) returns it.
     pub(super) fn take_scratch(&mut self) -> Vec<u8> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         scratch
     }
 
-    pub(super) fn give_back(&mut self, scratch: Vec<u8>) {
+    pub(super) fn return_scratch(&mut self, scratch: Vec<u8>) {
         self.scratch = scratch;
     }
 
@@ -327,14 +327,14 @@ impl Ended {
     }
 
     /// Where a slice stands among those that are kept, for [`is_latest`](Self::is_latest).
-    pub(super) fn position(&self, number: u32) -> Option<usize> {
+    pub(super) fn slice_index(&self, number: u32) -> Option<usize> {
         self.slices.iter().position(|slice| slice.number == number)
     }
 
-    /// Whether `off8` of the slice at this position is the latest that is kept of `hash`.
-    pub(super) fn is_latest(&self, position: usize, hash: u64, off8: u32) -> bool {
-        self.slices[position].is_latest(hash, off8)
-            && !self.slices.iter().skip(position + 1).any(|later| later.has(hash))
+    /// Whether `off8` of the slice at this index is the latest that is kept of `hash`.
+    pub(super) fn is_latest(&self, slice: usize, hash: u64, off8: u32) -> bool {
+        self.slices[slice].is_latest(hash, off8)
+            && !self.slices.iter().skip(slice + 1).any(|later| later.has(hash))
     }
 
     /// The record of the id and its content hash, if it is within retention at `now`.
@@ -349,7 +349,7 @@ impl Ended {
             let bytes = slice.read(*off8)?;
             let garbled = |_: Garbled| io::Error::from(io::ErrorKind::InvalidData);
             let peek = EndPeek::at(&bytes).map_err(garbled)?;
-            let Some((_, lane, _)) = head_facts(peek.head()) else { continue };
+            let Some((_, lane, _)) = head_fields(peek.head()) else { continue };
             if peek.state().is_none() {
                 return Ok(None);
             }

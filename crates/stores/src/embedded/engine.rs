@@ -20,7 +20,7 @@ use super::{
     ended::{self, EndKind, Ended},
     entry::{self, Peek},
     in_flight::{ClaimedMessage, InFlight},
-    index::{Index, Marks, Place},
+    index::{Index, Marks, Position},
     journal::{Journal, Kind, SPARES_KEPT},
     lanes::{HotEntry, Lanes, ReleaseKey},
     lifecycle::Lifecycle,
@@ -49,7 +49,7 @@ pub(super) enum Admission {
 /// The store in memory.
 ///
 /// Invariants over its parts:
-/// - The index has exactly one place for each live message. The entry at that place is whole, and is counted as alive by its table or
+/// - The index has exactly one position for each live message. The entry at that position is whole, and is counted as alive by its table or
 ///   by its journal segment.
 /// - A live message is counted by its lane as pending, in flight or dead. A pending one is *near* (its mark in the index), and then its
 ///   lane counts it as such, or it is counted by one bucket.
@@ -112,7 +112,7 @@ impl Engine {
         Ok(Admission::Granted)
     }
 
-    /// Sets the time. Says whether buckets must be opened now: then the background thread is to be woken.
+    /// Sets the time. Returns whether buckets must be opened now: then the background thread is to be woken.
     pub(super) fn tick(&mut self, now: Now) -> bool {
         self.now = now;
         let wanted = self.buckets.wanted(now.wall());
@@ -133,8 +133,8 @@ impl Engine {
             StoreError::new(StoreErrorKind::TooMany, what)
         })?;
         self.lanes.add(number, lane.clone());
-        let place = self.journal.add(Kind::Lane, |out| write_lane(number, lane, out));
-        self.lanes.named_in(number, place.file);
+        let position = self.journal.add(Kind::Lane, |out| write_lane(number, lane, out));
+        self.lanes.named_in(number, position.file);
         Ok(number)
     }
 
@@ -157,40 +157,40 @@ impl Engine {
         entry::stamp(entry, self.sequences.version());
     }
 
-    /// The journal names the lane of this entry at `place`.
-    fn note_lane(&mut self, entry: &[u8], place: Place) {
+    /// The journal names the lane of this entry at `position`.
+    fn note_lane(&mut self, entry: &[u8], position: Position) {
         if let Ok(peek) = Peek::framed(entry) {
-            self.lanes.named_in(peek.lane(), place.file);
+            self.lanes.named_in(peek.lane(), position.file);
         }
     }
 
     /// Takes a new message: its entry and the hash of its id.
     pub(super) fn accept(&mut self, hash: u64, entry: &mut [u8]) {
         self.stamp(entry);
-        let place = self.journal.add(Kind::Accepted, |out| out.extend_from_slice(entry));
-        self.note_lane(entry, place);
-        self.journal.count(place.file, true);
-        let marks = self.place_entry(hash, place, entry);
-        self.index.insert(hash, place, marks);
+        let position = self.journal.add(Kind::Accepted, |out| out.extend_from_slice(entry));
+        self.note_lane(entry, position);
+        self.journal.count(position.file, true);
+        let marks = self.place_entry(hash, position, entry);
+        self.index.insert(hash, position, marks);
         self.ever.accepted += 1;
     }
 
     /// Replaces the entry of a message. It is not claimed any more.
-    pub(super) fn change(&mut self, hash: u64, old: Place, old_bytes: u64, entry: &mut [u8]) {
+    pub(super) fn change(&mut self, hash: u64, old: Position, old_bytes: u64, entry: &mut [u8]) {
         self.stamp(entry);
-        let place = self.journal.add(Kind::Changed, |out| out.extend_from_slice(entry));
-        self.note_lane(entry, place);
-        self.journal.count(place.file, true);
-        self.forget_place(old, old_bytes);
-        let marks = self.place_entry(hash, place, entry);
-        self.index.replace(hash, old, place, Some(marks));
+        let position = self.journal.add(Kind::Changed, |out| out.extend_from_slice(entry));
+        self.note_lane(entry, position);
+        self.journal.count(position.file, true);
+        self.forget_position(old, old_bytes);
+        let marks = self.place_entry(hash, position, entry);
+        self.index.replace(hash, old, position, Some(marks));
     }
 
     /// Ends a message. `head` is what is kept of it.
     pub(super) fn end(
         &mut self,
         hash: u64,
-        place: Place,
+        position: Position,
         bytes: u64,
         kind: EndKind,
         receipt: Option<&str>,
@@ -203,11 +203,11 @@ impl Engine {
         if let Ok(peek) = Peek::of_head(head) {
             self.lanes.named_in(peek.lane(), ended.file);
         }
-        self.forget_place(place, bytes);
-        let removed = self.index.remove(hash, place);
-        debug_assert!(removed.is_some(), "a message that ends was alive at its place");
+        self.forget_position(position, bytes);
+        let removed = self.index.remove(hash, position);
+        debug_assert!(removed.is_some(), "a message that ends was alive at its position");
         self.ended.keep(hash, at, &kept);
-        self.ended.give_back(kept);
+        self.ended.return_scratch(kept);
         self.count_end(kind);
     }
 
@@ -219,31 +219,31 @@ impl Engine {
         }
     }
 
-    /// Puts an entry where its state and its time say: among the dead letters, into the hot window, or into a bucket. Says how it
+    /// Puts an entry where its state and its time say: among the dead letters, into the hot window, or into a bucket. Returns how it
     /// is marked.
-    pub(super) fn place_entry(&mut self, hash: u64, place: Place, entry: &[u8]) -> Marks {
+    pub(super) fn place_entry(&mut self, hash: u64, position: Position, entry: &[u8]) -> Marks {
         let Ok(peek) = Peek::framed(entry) else { return Marks::default() };
         let Some(mut lane) = self.lanes.get_mut(peek.lane()) else { return Marks::default() };
         if peek.is_dead() {
             lane.add_dead();
-            self.dead_buffer.push(hash, place, entry);
+            self.dead_buffer.push(hash, position, entry);
             return Marks::default();
         }
         lane.add_pending();
-        self.place_pending(hash, place, peek)
+        self.place_pending(hash, position, peek)
     }
 
-    /// Puts a pending entry into the hot window or into a bucket. Says how it is marked.
-    pub(super) fn place_pending(&mut self, hash: u64, place: Place, peek: Peek<'_>) -> Marks {
+    /// Puts a pending entry into the hot window or into a bucket. Returns how it is marked.
+    pub(super) fn place_pending(&mut self, hash: u64, position: Position, peek: Peek<'_>) -> Marks {
         match self.buckets.route(peek.ready()) {
             Route::Near => {
                 // Beyond the budget only the key stays in memory: the entry is read back when its turn comes.
                 let fits = self.lanes.hot_bytes() + peek.len() < self.options.window_bytes;
                 let data = fits.then(|| Bytes::copy_from_slice(peek.bytes()));
-                self.place_near(hash, place, peek, data)
+                self.place_near(hash, position, peek, data)
             }
             Route::Bucket(slot) => {
-                self.buckets.push(slot, hash, place, peek, false);
+                self.buckets.push(slot, hash, position, peek, false);
                 Marks::default()
             }
         }
@@ -253,7 +253,7 @@ impl Engine {
     pub(super) fn place_near(
         &mut self,
         hash: u64,
-        place: Place,
+        position: Position,
         peek: Peek<'_>,
         data: Option<Bytes>,
     ) -> Marks {
@@ -261,14 +261,14 @@ impl Engine {
             return Marks::default();
         };
         lane.add_near();
-        lane.insert_hot(key, HotEntry { hash, place, data, suspect: peek.is_lost() });
+        lane.insert_hot(key, HotEntry { hash, position, data, suspect: peek.is_lost() });
         Marks { claimed: false, near: true }
     }
 
-    /// The entry at `place` is no longer alive there.
-    pub(super) fn forget_place(&mut self, place: Place, bytes: u64) {
-        if !self.journal.count(place.file, false) && self.tables.forget(place, bytes) {
-            self.retire_if_empty(place.file);
+    /// The entry at `position` is no longer alive there.
+    pub(super) fn forget_position(&mut self, position: Position, bytes: u64) {
+        if !self.journal.count(position.file, false) && self.tables.forget(position, bytes) {
+            self.retire_if_empty(position.file);
         }
     }
 
@@ -282,7 +282,7 @@ impl Engine {
     }
 
     /// Takes a pending message out of the counts: it was cancelled or changed.
-    pub(super) fn uncount(&mut self, place: Place, marks: Marks, peek: Peek<'_>) {
+    pub(super) fn uncount(&mut self, position: Position, marks: Marks, peek: Peek<'_>) {
         let Some(mut lane) = self.lanes.get_mut(peek.lane()) else { return };
         lane.remove_pending();
         if marks.near {
@@ -292,19 +292,19 @@ impl Engine {
             }
             return;
         }
-        self.uncount_far(place, peek.ready());
+        self.uncount_far(position, peek.ready());
     }
 
     /// Takes a message that is not near out of the counts of its bucket.
-    pub(super) fn uncount_far(&mut self, place: Place, ready: Timestamp) {
-        if let Some(slot) = self.counted_in(place, ready) {
+    pub(super) fn uncount_far(&mut self, position: Position, ready: Timestamp) {
+        if let Some(slot) = self.counted_in(position, ready) {
             self.buckets.uncount(slot, ready);
         }
     }
 
     /// The bucket that counts a message that is not near: the bucket of its table, or the one that it is on its way to.
-    fn counted_in(&self, place: Place, ready: Timestamp) -> Option<Slot> {
-        if let Some(slot) = self.tables.slot(place.file) {
+    fn counted_in(&self, position: Position, ready: Timestamp) -> Option<Slot> {
+        if let Some(slot) = self.tables.slot(position.file) {
             return Some(slot);
         }
         let Route::Bucket(routed) = self.buckets.route(ready) else { return None };
@@ -331,26 +331,26 @@ impl Engine {
 
     /// Makes a message claimable again whose claim has [ended](Self::end_claim), as if it had not been claimed.
     pub(super) fn release(&mut self, held: &ClaimedMessage) {
-        self.index.set_marks(held.hash, held.place, Marks { claimed: false, near: true });
+        self.index.set_marks(held.hash, held.position, Marks { claimed: false, near: true });
         let Some(mut lane) = self.lanes.get_mut(held.lane) else { return };
         lane.add_pending();
         lane.add_near();
         let key = ReleaseKey { ready: held.ready, rank: held.rank, id: held.id.clone() };
-        let entry = HotEntry { hash: held.hash, place: held.place, data: None, suspect: held.alone };
+        let entry = HotEntry { hash: held.hash, position: held.position, data: None, suspect: held.alone };
         lane.insert_hot(key, entry);
     }
 
-    /// The file that holds `place`.
-    pub(super) fn file(&self, place: Place) -> Option<Arc<dyn DiskFile>> {
-        match self.tables.get(place.file) {
+    /// The file that holds `position`.
+    pub(super) fn file(&self, position: Position) -> Option<Arc<dyn DiskFile>> {
+        match self.tables.get(position.file) {
             Some(table) => Some(table.data().clone()),
-            None => self.journal.file(place.file),
+            None => self.journal.file(position.file),
         }
     }
 
-    /// Whether `place` can be read back already.
-    pub(super) fn is_written(&self, place: Place) -> bool {
-        self.tables.has(place.file) || self.journal.is_written(place)
+    /// Whether `position` can be read back already.
+    pub(super) fn is_written(&self, position: Position) -> bool {
+        self.tables.has(position.file) || self.journal.is_written(position)
     }
 
     pub(super) fn totals(&self) -> Totals {

@@ -9,14 +9,14 @@ use duly_core::{
 use super::{
     Shared,
     entry::{self, Peek, Stored},
-    index::{Marks, Place},
+    index::{Marks, Position},
     table::read_entry,
 };
 
 /// A message found by its id.
 pub(super) struct Found {
     pub(super) hash: u64,
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) marks: Marks,
     pub(super) lane: Lane,
     pub(super) bytes: Bytes,
@@ -32,8 +32,11 @@ impl Found {
     }
 
     fn damaged(&self) -> StoreError {
-        let what =
-            format!("the entry at byte {} of file {} cannot be read", self.place.offset(), self.place.file);
+        let what = format!(
+            "the entry at byte {} of file {} cannot be read",
+            self.position.offset(),
+            self.position.file
+        );
         StoreError::new(StoreErrorKind::Damaged, what)
     }
 
@@ -47,28 +50,28 @@ impl Found {
 }
 
 impl Shared {
-    /// Looks up a live message: reads each place that the index has for the hash, and compares the id.
+    /// Looks up a live message: reads each position that the index has for the hash, and compares the id.
     pub(super) async fn find(&self, id: &MessageId) -> Result<Option<Found>, StoreError> {
         let hash = id.hash64();
         'again: loop {
             let candidates: Vec<_> = {
                 let engine = self.engine();
                 engine.check_open()?;
-                engine.index.candidates(hash).map(|(place, _)| (place, engine.file(place))).collect()
+                engine.index.candidates(hash).map(|(position, _)| (position, engine.file(position))).collect()
             };
-            for (place, file) in candidates {
-                self.written(place).await?;
-                let read = file.map(|file| read_entry(&*file, place));
+            for (position, file) in candidates {
+                self.written(position).await?;
+                let read = file.map(|file| read_entry(&*file, position));
                 let engine = self.engine();
                 // If the background thread has moved it meanwhile, the bytes may be of another message.
-                let Some(marks) = engine.index.marks(hash, place) else { continue 'again };
+                let Some(marks) = engine.index.marks(hash, position) else { continue 'again };
                 let bytes = match read {
                     Some(Ok(bytes)) => Bytes::from(bytes),
                     _ => {
                         let what = format!(
                             "byte {} of file {} of the data folder cannot be read",
-                            place.offset(),
-                            place.file
+                            position.offset(),
+                            position.file
                         );
                         return Err(StoreError::new(StoreErrorKind::Damaged, what));
                     }
@@ -77,7 +80,7 @@ impl Shared {
                 if peek.id_text() == id.as_str()
                     && let Some(lane) = engine.lanes.get(peek.lane()).map(|state| state.lane().clone())
                 {
-                    return Ok(Some(Found { hash, place, marks, lane, bytes }));
+                    return Ok(Some(Found { hash, position, marks, lane, bytes }));
                 }
             }
             return Ok(None);

@@ -130,7 +130,7 @@ fn a_topic_is_known_for_as_long_as_one_of_its_finished_messages_is_kept() {
     });
 }
 
-/// Has no room for a manifest once it is told so.
+/// A disk that has no room for a manifest once a test sets this.
 #[derive(Default)]
 struct NoManifest(AtomicBool);
 

@@ -115,7 +115,7 @@ mod tests {
         test_bed::{message, now, tiny},
     };
 
-    /// A thread panics once it is told to.
+    /// A thread panics once a test sets this.
     #[derive(Default)]
     struct Panics {
         at_tables: AtomicBool,

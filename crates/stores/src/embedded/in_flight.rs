@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use duly_core::{MessageId, Monotonic, Timestamp, store::Holder};
 
-use super::{index::Place, number_hasher::NumberHasher};
+use super::{index::Position, number_hasher::NumberHasher};
 
 /// Bytes of a head that stay in memory while its message is claimed. A larger head is read again when the message was delivered.
 const HEAD_BYTES_MAX: usize = 512;
@@ -25,7 +25,7 @@ pub(super) enum Loss {
 pub(super) struct ClaimedMessage {
     pub(super) id: MessageId,
     pub(super) hash: u64,
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) lane: u32,
     pub(super) ready: Timestamp,
     pub(super) version: u64,
@@ -166,21 +166,21 @@ impl InFlight {
     }
 
     /// A claimed message was moved. Only a claim that outlived a restart can be in a bucket, so this is rare.
-    pub(super) fn moved(&mut self, from: Place, to: Place) {
-        if let Some((held, _)) = self.held.values_mut().find(|(held, _)| held.place == from) {
-            held.place = to;
+    pub(super) fn moved(&mut self, from: Position, to: Position) {
+        if let Some((held, _)) = self.held.values_mut().find(|(held, _)| held.position == from) {
+            held.position = to;
         }
     }
 
     pub(super) fn extend(&mut self, token: u64, end: Monotonic) {
         if let Some(held) = self.get_mut(token) {
             held.lease_end = end;
-            self.look_again(token, end);
+            self.recheck_at(token, end);
         }
     }
 
     /// Up to `limit` claims whose lease has ended by `now`, and the rest of the last group of them. Each claim is returned once. A
-    /// caller that cannot end a claim now calls [`meet_again`](Self::meet_again) or [`look_again`](Self::look_again).
+    /// caller that cannot end a claim now calls [`recheck_now`](Self::recheck_now) or [`recheck_at`](Self::recheck_at).
     pub(super) fn ended(&mut self, now: Monotonic, limit: usize) -> Vec<u64> {
         let mut ended = Vec::new();
         while ended.len() < limit {
@@ -197,7 +197,7 @@ impl InFlight {
     }
 
     /// Returns the claim from [`ended`](Self::ended) at `at`, and not before.
-    pub(super) fn look_again(&mut self, token: u64, at: Monotonic) {
+    pub(super) fn recheck_at(&mut self, token: u64, at: Monotonic) {
         let Some((_, group)) = self.held.get_mut(&token) else { return };
         let left = std::mem::replace(group, (at, token));
         if left == (at, token) {
@@ -209,11 +209,11 @@ impl InFlight {
         known.held += 1;
     }
 
-    /// The claim was met at `now` and could not be ended. It is met again at once, or at the end of its lease if its holder has
+    /// The claim could not be ended at `now`. [`ended`](Self::ended) returns it again at once, or at the end of its lease if its holder has
     /// extended it meanwhile.
-    pub(super) fn meet_again(&mut self, token: u64, now: Monotonic) {
+    pub(super) fn recheck_now(&mut self, token: u64, now: Monotonic) {
         if let Some(end) = self.get_mut(token).map(|held| held.lease_end) {
-            self.look_again(token, end.max(now));
+            self.recheck_at(token, end.max(now));
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
                 let held = ClaimedMessage {
                     id: id.clone(),
                     hash: 1,
-                    place: Place { file: 1, off8: 1 },
+                    position: Position { file: 1, off8: 1 },
                     lane: 0,
                     ready: Timestamp::default(),
                     version: 1,
@@ -272,7 +272,7 @@ mod tests {
             }
         }
         assert_eq!((flight.len(), flight.ends.len()), (0, 0));
-        // One that is still claimed keeps one place, whatever became of the others, and however often it is renewed.
+        // One that is still claimed keeps one record, whatever became of the others, and however often it is renewed.
         let tokens = claim(&mut flight, 100, at(60));
         tokens[1..].iter().for_each(|token| drop(flight.take(*token)));
         (0..50).for_each(|more| flight.extend(tokens[0], at(100 + more)));
@@ -292,7 +292,7 @@ mod tests {
         assert!(flight.ended(at(59), 10).is_empty());
         assert_eq!(flight.ended(at(60), 10), [tokens[0], tokens[3]]);
         assert!(flight.ended(at(60), 10).is_empty());
-        flight.look_again(tokens[3], at(61));
+        flight.recheck_at(tokens[3], at(61));
         assert_eq!(flight.ended(at(90), 10), [tokens[3], tokens[2]]);
     }
 }

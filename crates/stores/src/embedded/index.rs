@@ -1,4 +1,4 @@
-//! From the hash of an id to the place of its entry: 12 bytes a message, grown a few kilobytes at a time.
+//! From the hash of an id to the position of its entry: 12 bytes a message, grown a few kilobytes at a time.
 //!
 //! The low bits of the hash choose one of many small segments. Each is an open-addressed table that grows by a quarter when it
 //! is full, so that no insert waits for a large rehash. A slot has 32 more bits of the hash as a fingerprint. A hit is only a
@@ -6,26 +6,26 @@
 
 /// Where an entry lies: the number of the file, and the offset divided by 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) file: u32,
     pub(super) off8: u32,
 }
 
-/// No entry may begin here or after: an offset divided by 8 fits 32 bits, and the record of a gone entry stores it plus one.
-pub(super) const PLACE_END: u64 = u32::MAX as u64 * super::entry::ALIGN as u64;
+/// No entry may begin here or after: an offset divided by 8 fits 32 bits, and a tombstone stores it plus one.
+pub(super) const POSITION_END: u64 = u32::MAX as u64 * super::entry::ALIGN as u64;
 
-impl Place {
+impl Position {
     pub(super) fn offset(self) -> u64 {
         u64::from(self.off8) * super::entry::ALIGN as u64
     }
 
     pub(super) fn new(file: u32, offset: u64) -> Self {
-        debug_assert!(offset < PLACE_END, "byte {offset} of file {file} has no place");
+        debug_assert!(offset < POSITION_END, "byte {offset} of file {file} has no position");
         Self { file, off8: (offset / super::entry::ALIGN as u64) as u32 }
     }
 }
 
-/// Facts about a message that need no read of its entry.
+/// State of a message that needs no read of its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Marks {
     /// Claimed or quarantined: it cannot be claimed, cancelled or rescheduled.
@@ -50,18 +50,18 @@ struct Slot {
 const EMPTY: Slot = Slot { fingerprint: 0, file: 0, off8: 0 };
 
 impl Slot {
-    fn place(self) -> Place {
-        Place { file: self.file & FILE_MAX, off8: self.off8 }
+    fn position(self) -> Position {
+        Position { file: self.file & FILE_MAX, off8: self.off8 }
     }
 
     fn marks(self) -> Marks {
         Marks { claimed: self.file & CLAIMED != 0, near: self.file & NEAR != 0 }
     }
 
-    fn new(fingerprint: u32, place: Place, marks: Marks) -> Self {
+    fn new(fingerprint: u32, position: Position, marks: Marks) -> Self {
         let claimed = if marks.claimed { CLAIMED } else { 0 };
         let near = if marks.near { NEAR } else { 0 };
-        Self { fingerprint, file: place.file | claimed | near, off8: place.off8 }
+        Self { fingerprint, file: position.file | claimed | near, off8: position.off8 }
     }
 }
 
@@ -92,13 +92,13 @@ impl Segment {
         if at + 1 == self.slots.len() { 0 } else { at + 1 }
     }
 
-    fn find(&self, fingerprint: u32, place: Place) -> Option<usize> {
+    fn find(&self, fingerprint: u32, position: Position) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
         }
         let mut at = self.home(fingerprint);
         while self.slots[at].file != 0 {
-            if self.slots[at].fingerprint == fingerprint && self.slots[at].place() == place {
+            if self.slots[at].fingerprint == fingerprint && self.slots[at].position() == position {
                 return Some(at);
             }
             at = self.next(at);
@@ -158,9 +158,9 @@ impl Index {
     }
 
     /// Adds a message; the caller knows that it is new.
-    pub(super) fn insert(&mut self, hash: u64, place: Place, marks: Marks) {
+    pub(super) fn insert(&mut self, hash: u64, position: Position, marks: Marks) {
         let (segment, fingerprint) = split(hash);
-        self.segments[segment].put(Slot::new(fingerprint, place, marks));
+        self.segments[segment].put(Slot::new(fingerprint, position, marks));
         self.len += 1;
     }
 
@@ -176,7 +176,7 @@ impl Index {
 
     /// Adds many new messages and empties `many`. Messages of the same segment are added together: most of the time of an insert is
     /// spent waiting for memory.
-    pub(super) fn insert_many(&mut self, many: &mut Vec<(u64, Place, Marks)>) {
+    pub(super) fn insert_many(&mut self, many: &mut Vec<(u64, Position, Marks)>) {
         let mut starts = vec![0u32; self.segments.len() + 1];
         many.iter().for_each(|(hash, _, _)| starts[split(*hash).0 + 1] += 1);
         (1..starts.len()).for_each(|at| starts[at] += starts[at - 1]);
@@ -187,14 +187,14 @@ impl Index {
             *next += 1;
         }
         for at in order {
-            let (hash, place, marks) = many[at as usize];
-            self.insert(hash, place, marks);
+            let (hash, position, marks) = many[at as usize];
+            self.insert(hash, position, marks);
         }
         many.clear();
     }
 
-    /// Every place that may hold the message, almost always none or one.
-    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (Place, Marks)> + '_ {
+    /// Every position that may hold the message, almost always none or one.
+    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (Position, Marks)> + '_ {
         let (segment, fingerprint) = split(hash);
         let segment = &self.segments[segment];
         let mut at = if segment.slots.is_empty() { None } else { Some(segment.home(fingerprint)) };
@@ -208,24 +208,24 @@ impl Index {
                 }
                 at = Some(segment.next(here));
                 if slot.fingerprint == fingerprint {
-                    return Some((slot.place(), slot.marks()));
+                    return Some((slot.position(), slot.marks()));
                 }
             }
         })
     }
 
-    /// The marks of the message at `place`, if it is still there.
-    pub(super) fn marks(&self, hash: u64, place: Place) -> Option<Marks> {
+    /// The marks of the message at `position`, if it is still there.
+    pub(super) fn marks(&self, hash: u64, position: Position) -> Option<Marks> {
         let (segment, fingerprint) = split(hash);
         let segment = &self.segments[segment];
-        segment.find(fingerprint, place).map(|at| segment.slots[at].marks())
+        segment.find(fingerprint, position).map(|at| segment.slots[at].marks())
     }
 
-    /// Marks the message at `place` as claimed; `false` if it is gone or claimed already.
-    pub(super) fn claim(&mut self, hash: u64, place: Place) -> bool {
+    /// Marks the message at `position` as claimed; `false` if it is not there or claimed already.
+    pub(super) fn claim(&mut self, hash: u64, position: Position) -> bool {
         let (segment, fingerprint) = split(hash);
         let segment = &mut self.segments[segment];
-        let Some(at) = segment.find(fingerprint, place) else { return false };
+        let Some(at) = segment.find(fingerprint, position) else { return false };
         if segment.slots[at].file & CLAIMED != 0 {
             return false;
         }
@@ -233,11 +233,11 @@ impl Index {
         true
     }
 
-    /// Marks the message at `place` as near; `false` if it is gone, claimed or near already.
-    pub(super) fn mark_near(&mut self, hash: u64, place: Place) -> bool {
+    /// Marks the message at `position` as near; `false` if it is not there, claimed or near already.
+    pub(super) fn mark_near(&mut self, hash: u64, position: Position) -> bool {
         let (segment, fingerprint) = split(hash);
         let segment = &mut self.segments[segment];
-        let Some(at) = segment.find(fingerprint, place) else { return false };
+        let Some(at) = segment.find(fingerprint, position) else { return false };
         if segment.slots[at].file & (CLAIMED | NEAR) != 0 {
             return false;
         }
@@ -245,16 +245,16 @@ impl Index {
         true
     }
 
-    pub(super) fn set_marks(&mut self, hash: u64, place: Place, marks: Marks) {
-        self.replace(hash, place, place, Some(marks));
+    pub(super) fn set_marks(&mut self, hash: u64, position: Position, marks: Marks) {
+        self.replace(hash, position, position, Some(marks));
     }
 
     /// Moves a message from `old` to `new`; the marks stay unless given. `None` if it is not at `old` any more.
     pub(super) fn replace(
         &mut self,
         hash: u64,
-        old: Place,
-        new: Place,
+        old: Position,
+        new: Position,
         marks: Option<Marks>,
     ) -> Option<Marks> {
         let (segment, fingerprint) = split(hash);
@@ -265,11 +265,11 @@ impl Index {
         Some(marks)
     }
 
-    /// Takes a message out. `None` if it is not at `place` any more.
-    pub(super) fn remove(&mut self, hash: u64, place: Place) -> Option<Marks> {
+    /// Takes a message out. `None` if it is not at `position` any more.
+    pub(super) fn remove(&mut self, hash: u64, position: Position) -> Option<Marks> {
         let (segment, fingerprint) = split(hash);
         let segment = &mut self.segments[segment];
-        let at = segment.find(fingerprint, place)?;
+        let at = segment.find(fingerprint, position)?;
         let marks = segment.slots[at].marks();
         segment.take(at);
         self.len -= 1;
@@ -299,29 +299,32 @@ mod tests {
         for step in 0..200_000u32 {
             // Few segments and few fingerprints, so that probes wrap and collide.
             let hash = (next() % 64) | (next() % 4096) << 36;
-            let place = Place { file: 1 + step % 1000, off8: step };
+            let position = Position { file: 1 + step % 1000, off8: step };
             match (next() % 3, model.remove(&hash)) {
                 (_, None) => {
-                    index.insert(hash, place, Marks::default());
-                    model.insert(hash, place);
+                    index.insert(hash, position, Marks::default());
+                    model.insert(hash, position);
                 }
                 (0, Some(old)) => assert!(index.remove(hash, old).is_some()),
                 (_, Some(old)) => {
-                    assert!(index.replace(hash, old, place, None).is_some());
-                    model.insert(hash, place);
+                    assert!(index.replace(hash, old, position, None).is_some());
+                    model.insert(hash, position);
                 }
             }
             assert_eq!(index.len(), model.len());
         }
-        for (hash, place) in &model {
-            assert_eq!(index.candidates(*hash).map(|(place, _)| place).collect::<Vec<_>>(), [*place]);
+        for (hash, position) in &model {
+            assert_eq!(
+                index.candidates(*hash).map(|(position, _)| position).collect::<Vec<_>>(),
+                [*position]
+            );
         }
     }
 
     #[test]
     fn two_messages_with_one_fingerprint_are_both_candidates() {
         let mut index = Index::new();
-        let (one, two) = (Place { file: 1, off8: 1 }, Place { file: 2, off8: 2 });
+        let (one, two) = (Position { file: 1, off8: 1 }, Position { file: 2, off8: 2 });
         index.insert(42, one, Marks::default());
         index.insert(42, two, Marks { claimed: true, near: true });
         assert_eq!(index.candidates(42).count(), 2);

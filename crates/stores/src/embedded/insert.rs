@@ -7,7 +7,7 @@ use duly_core::{
     store::{Insert, Inserted, StoreError, StoreErrorKind},
 };
 
-use super::{Shared, engine::Class, entry, index::Place, journal::Commit, options::PIECE_BYTES};
+use super::{Shared, engine::Class, entry, index::Position, journal::Commit, options::PIECE_BYTES};
 
 /// About what an entry needs besides its body.
 const ENTRY_GUESS: usize = 192;
@@ -129,7 +129,7 @@ impl Shared {
     ) -> Result<(Inserted, Arc<Commit>), StoreError> {
         let content = insert.message.content_hash();
         loop {
-            let before = self.places(hash);
+            let before = self.positions(hash);
             if let Some(found) = self.find(&insert.message.id).await? {
                 let first = found.peek()?;
                 let same = first.content_hash() == content;
@@ -152,7 +152,7 @@ impl Shared {
             let mut engine = self.engine();
             engine.check_open()?;
             // If the same id was inserted by another caller meanwhile, look it up again.
-            let after: Vec<Place> = engine.index.candidates(hash).map(|(place, _)| place).collect();
+            let after: Vec<Position> = engine.index.candidates(hash).map(|(position, _)| position).collect();
             if before == after {
                 engine.renumber(|| insert.message.lane(), entry)?;
                 engine.accept(hash, entry);
@@ -163,7 +163,7 @@ impl Shared {
         }
     }
 
-    fn places(&self, hash: u64) -> Vec<Place> {
-        self.engine().index.candidates(hash).map(|(place, _)| place).collect()
+    fn positions(&self, hash: u64) -> Vec<Position> {
+        self.engine().index.candidates(hash).map(|(position, _)| position).collect()
     }
 }

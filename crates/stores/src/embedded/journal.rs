@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::{
     disk::DiskFile,
     entry::ALIGN,
-    index::Place,
+    index::Position,
     segment::{FRAME_HEADER, RECORD_HEADER, SEGMENT_HEADER, Salt, seal},
 };
 
@@ -75,7 +75,7 @@ impl Commit {
     }
 }
 
-/// Records on their way to one place of one segment.
+/// Records on their way to one position of one segment.
 pub(super) struct Frame {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) base: u64,
@@ -137,7 +137,7 @@ pub(super) struct Journal {
     /// Buffers of written frames, to be filled again.
     idle: Vec<Vec<u8>>,
     /// Where the frame begins that the writer has taken.
-    in_hand: Option<Place>,
+    writing_at: Option<Position>,
     /// Bytes added since the store was opened.
     appended: u64,
     /// How many of them the last checkpoint covers.
@@ -169,7 +169,7 @@ impl Journal {
             segment_bytes,
             salted_from,
             idle: Vec::new(),
-            in_hand: None,
+            writing_at: None,
             appended: 0,
             checkpointed: 0,
             writing: Arc::default(),
@@ -222,7 +222,7 @@ impl Journal {
     }
 
     /// Adds a record and says where its body lies. `write` appends the body.
-    pub(super) fn add(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Place {
+    pub(super) fn add(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Position {
         let segment_bytes = self.segment_bytes;
         let frame = self.last();
         let start = frame.bytes.len();
@@ -239,7 +239,7 @@ impl Journal {
         {
             at = self.move_to(segment, start);
         }
-        Place::new(self.last().segment, at)
+        Position::new(self.last().segment, at)
     }
 
     /// The record at `start` of the last frame did not fit its segment: it opens the next one.
@@ -292,9 +292,9 @@ impl Journal {
         self.segments.iter().any(|known| known.number == segment)
     }
 
-    /// Nothing more will be written: everybody who waits for a frame is told so.
+    /// Nothing more will be written: everybody who waits for a frame gets an error.
     pub(super) fn fail(&mut self) {
-        if self.in_hand.is_some() {
+        if self.writing_at.is_some() {
             self.writing.finish(false);
         }
         self.frames.iter().for_each(|frame| frame.commit.finish(false));
@@ -311,7 +311,7 @@ impl Journal {
         }
         let frame = self.frames.pop_front()?;
         self.writing = frame.commit.clone();
-        self.in_hand = Some(Place::new(frame.segment, frame.base));
+        self.writing_at = Some(Position::new(frame.segment, frame.base));
         Some(frame)
     }
 
@@ -328,9 +328,9 @@ impl Journal {
         self.frames.push_back(next);
     }
 
-    /// The frame is durable: it can be read, and its buffer used again. Says whether the background thread waits for that.
+    /// The frame is durable: it can be read, and its buffer used again. Returns whether the background thread waits for that.
     pub(super) fn wrote(&mut self, frame: Frame) -> bool {
-        self.in_hand = None;
+        self.writing_at = None;
         self.durable = frame.number;
         if self.idle.len() < 2 && frame.bytes.capacity() <= 4 << 20 {
             self.idle.push(frame.bytes);
@@ -338,11 +338,11 @@ impl Journal {
         std::mem::take(&mut self.is_awaited)
     }
 
-    /// Whether what was added at `place` has been written.
-    pub(super) fn is_written(&self, place: Place) -> bool {
-        let begun = |start: Place| start.file == place.file && start <= place;
-        let waiting = self.frames.iter().map(|frame| Place::new(frame.segment, frame.base));
-        !waiting.chain(self.in_hand).any(begun)
+    /// Whether what was added at `position` has been written.
+    pub(super) fn is_written(&self, position: Position) -> bool {
+        let begun = |start: Position| start.file == position.file && start <= position;
+        let waiting = self.frames.iter().map(|frame| Position::new(frame.segment, frame.base));
+        !waiting.chain(self.writing_at).any(begun)
     }
 
     /// The number of the segment that records go to now.
@@ -389,7 +389,7 @@ impl Journal {
         self.appended += bytes;
     }
 
-    /// Takes out segments of earlier processes without a whole frame, and gives their numbers.
+    /// Takes out segments of earlier processes without a whole frame, and returns their numbers.
     pub(super) fn remove_empty(&mut self) -> Vec<u32> {
         let current = self.current();
         let firsts = self.segments.iter().skip(1).map(|segment| segment.first);

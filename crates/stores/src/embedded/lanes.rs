@@ -10,7 +10,7 @@ use duly_core::{Lane, MessageId, Timestamp};
 
 use super::{
     entry::{Garbled, Peek},
-    index::Place,
+    index::Position,
     number_hasher::NumberHasher,
     options::NEAR_COST,
 };
@@ -39,8 +39,8 @@ impl ReleaseKey {
 #[derive(Debug, Clone)]
 pub(super) struct HotEntry {
     pub(super) hash: u64,
-    pub(super) place: Place,
-    /// Its entry; `None` if it must be read from its place.
+    pub(super) position: Position,
+    /// Its entry; `None` if it must be read from its position.
     pub(super) data: Option<Bytes>,
     /// Its last claim was lost: it is claimed alone.
     pub(super) suspect: bool,
@@ -72,7 +72,7 @@ pub(super) struct Extent {
 pub(super) struct LaneState {
     lane: Lane,
     paused: bool,
-    /// The hot window: claimable from memory when their time comes. It may hold entries of messages that have ended: the index tells.
+    /// The hot window: claimable from memory when their time comes. It may hold entries of messages that have ended: the index has the state.
     hot: BTreeMap<ReleaseKey, HotEntry>,
     /// The backlog: near, but in runs on disk.
     extents: Vec<Extent>,
@@ -266,9 +266,9 @@ impl LaneMut<'_> {
     }
 
     /// The entry of a message in the hot window lies elsewhere now.
-    pub(super) fn move_hot(&mut self, key: &ReleaseKey, place: Place) {
+    pub(super) fn move_hot(&mut self, key: &ReleaseKey, position: Position) {
         if let Some(entry) = self.state.hot.get_mut(key) {
-            entry.place = place;
+            entry.position = position;
         }
     }
 
@@ -368,7 +368,7 @@ impl Lanes {
         self.hot_bytes
     }
 
-    /// Counts the bytes of the hot window anew: callers wait for it to shrink, and must not wait because of a miscount.
+    /// Counts the bytes of the hot window again: callers wait for it to shrink, and must not wait because of a miscount.
     pub(super) fn recount_hot_bytes(&mut self) {
         let entries = self.all.values().flat_map(|lane| lane.hot.values());
         self.hot_bytes = entries.map(HotEntry::cost).sum();

@@ -44,7 +44,7 @@ impl Lifecycle {
         self.full
     }
 
-    /// Notes whether the disk is full. Says whether it was before.
+    /// Notes whether the disk is full. Returns whether it was before.
     pub(super) fn set_full(&mut self, full: bool) -> bool {
         std::mem::replace(&mut self.full, full)
     }

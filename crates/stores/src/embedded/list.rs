@@ -15,10 +15,10 @@ use super::{
     Shared,
     buffer::Buffer,
     disk::DiskFile,
-    ended::{EndPeek, head_facts},
+    ended::{EndPeek, head_fields},
     engine::Engine,
     entry::{self, ALIGN, Peek},
-    index::Place,
+    index::Position,
     page::PageBuilder,
     table::{Table, TableKind, live_keys, read_all, read_entry},
 };
@@ -32,7 +32,7 @@ struct Candidate {
     due: Timestamp,
     is_exact: bool,
     hash: u64,
-    place: Place,
+    position: Position,
 }
 
 /// The parts of a table that a list needs without the engine's lock.
@@ -81,7 +81,7 @@ impl Shared {
             return Ok(());
         }
         let (in_memory, tables) = {
-            // No message moves while this is taken. What moves later is followed to its new place.
+            // No message moves while this is taken. What moves later is followed to its new position.
             let _still = self.lock_moves();
             let engine = self.engine();
             (engine.in_memory(rows, lane), engine.tables_for(rows.query.state))
@@ -100,7 +100,7 @@ impl Shared {
                     due: key.ready,
                     is_exact: key.on_time,
                     hash: key.hash,
-                    place: Place { file: table.number, off8: key.off8 },
+                    position: Position { file: table.number, off8: key.off8 },
                 });
             let candidates: Vec<_> = candidates.collect();
             self.offer_all(rows, candidates)?;
@@ -115,32 +115,32 @@ impl Shared {
             if one.is_exact && rows.is_past(one.due) {
                 break;
             }
-            self.offer(rows, one.hash, one.place)?;
+            self.offer(rows, one.hash, one.position)?;
         }
         Ok(())
     }
 
     /// Reads one message and puts it on the page if it belongs there.
-    fn offer(&self, rows: &mut PageBuilder<'_>, hash: u64, place: Place) -> io::Result<()> {
+    fn offer(&self, rows: &mut PageBuilder<'_>, hash: u64, position: Position) -> io::Result<()> {
         let found = {
             let engine = self.engine();
-            match engine.index.marks(hash, place) {
-                Some(marks) if engine.is_written(place) => {
-                    engine.file(place).map(|file| (marks.claimed, file))
+            match engine.index.marks(hash, position) {
+                Some(marks) if engine.is_written(position) => {
+                    engine.file(position).map(|file| (marks.claimed, file))
                 }
                 Some(_) => return Ok(()),
                 None => None,
             }
         };
-        let read = found.map(|(claimed, file)| (claimed, read_entry(&*file, place)));
-        // If it was moved before or while it was read, it is offered from its new place. If it has ended, it has none.
-        let moved: Option<Vec<Place>> = {
+        let read = found.map(|(claimed, file)| (claimed, read_entry(&*file, position)));
+        // If it was moved before or while it was read, it is offered from its new position. If it has ended, it has none.
+        let moved: Option<Vec<Position>> = {
             let engine = self.engine();
-            let still_there = engine.index.marks(hash, place).is_some();
-            (!still_there).then(|| engine.index.candidates(hash).map(|(place, _)| place).collect())
+            let still_there = engine.index.marks(hash, position).is_some();
+            (!still_there).then(|| engine.index.candidates(hash).map(|(position, _)| position).collect())
         };
-        if let Some(places) = moved {
-            return places.into_iter().try_for_each(|place| self.offer(rows, hash, place));
+        if let Some(positions) = moved {
+            return positions.into_iter().try_for_each(|position| self.offer(rows, hash, position));
         }
         let Some((claimed, bytes)) = read else { return Ok(()) };
         let bytes = match bytes {
@@ -217,7 +217,7 @@ impl Engine {
                 due: Timestamp::default(),
                 is_exact: false,
                 hash: held.hash,
-                place: held.place,
+                position: held.position,
             })),
             State::Dead => self.buffered(&self.dead_buffer, rows, lane, &mut found),
             _ => {
@@ -237,9 +237,14 @@ impl Engine {
         let lanes = self.lanes.numbered().filter(|(number, _)| lane.is_none_or(|lane| lane == *number));
         for (key, near) in lanes.flat_map(|(_, state)| state.hot()) {
             let due = near.data.as_ref().and_then(|data| Some(Peek::framed(data).ok()?.due()));
-            if self.journal.has(near.place.file) && rows.may_hold(due, Some(due.unwrap_or(key.ready))) {
-                let (hash, place) = (near.hash, near.place);
-                found.push(Candidate { due: due.unwrap_or(key.ready), is_exact: due.is_some(), hash, place });
+            if self.journal.has(near.position.file) && rows.may_hold(due, Some(due.unwrap_or(key.ready))) {
+                let (hash, position) = (near.hash, near.position);
+                found.push(Candidate {
+                    due: due.unwrap_or(key.ready),
+                    is_exact: due.is_some(),
+                    hash,
+                    position,
+                });
             }
         }
     }
@@ -252,25 +257,25 @@ impl Engine {
         lane: Option<u32>,
         found: &mut Vec<Candidate>,
     ) {
-        for (hash, place, peek) in buffer.entries() {
+        for (hash, position, peek) in buffer.entries() {
             let due = peek.due();
             if lane.is_none_or(|lane| lane == peek.lane())
-                && self.journal.has(place.file)
+                && self.journal.has(position.file)
                 && rows.may_hold(Some(due), Some(due))
             {
-                found.push(Candidate { due, is_exact: true, hash, place });
+                found.push(Candidate { due, is_exact: true, hash, position });
             }
         }
     }
 
     /// Puts ends of the slice with this number on the page, if they are the latest of their messages and within retention.
     fn offer_ends(&self, rows: &mut PageBuilder<'_>, number: u32, ends: &[(u32, EndPeek<'_>)]) {
-        let Some(position) = self.ended.position(number) else { return };
+        let Some(slice) = self.ended.slice_index(number) else { return };
         let kept_ms = self.ended.retention_ms();
         let now = self.now.wall().as_millis();
         for (off8, end) in ends {
-            let Some((hash, lane, _)) = head_facts(end.head()) else { continue };
-            let latest = self.ended.is_latest(position, hash, *off8);
+            let Some((hash, lane, _)) = head_fields(end.head()) else { continue };
+            let latest = self.ended.is_latest(slice, hash, *off8);
             let kept = end.ended().as_millis().saturating_add(kept_ms) >= now;
             let alive = self.index.candidates(hash).next().is_some();
             if !latest || !kept || alive {

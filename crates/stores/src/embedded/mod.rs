@@ -78,7 +78,7 @@ use self::{
     claim_log::ClaimLog,
     disk::Disk,
     engine::{Admission, Class, Engine},
-    index::Place,
+    index::Position,
     journal::{Commit, Kind},
     metrics::Timing,
 };
@@ -112,7 +112,7 @@ struct Shared {
     moved: Notify,
     /// Held while background work goes on: closing waits for it.
     round: Mutex<()>,
-    /// Held while messages move from one place to another. In between they are found in neither place, so lists wait for it.
+    /// Held while messages move from one position to another. In between they are found at neither, so lists wait for it.
     moves: Mutex<()>,
     claims: ClaimLog,
     timing: Timing,
@@ -210,11 +210,11 @@ impl Shared {
         self.synced(&commit).await
     }
 
-    /// Waits until `place` can be read back.
-    async fn written(&self, place: Place) -> Result<(), StoreError> {
+    /// Waits until `position` can be read back.
+    async fn written(&self, position: Position) -> Result<(), StoreError> {
         let commit = {
             let mut engine = self.engine();
-            if engine.is_written(place) {
+            if engine.is_written(position) {
                 return Ok(());
             }
             self.wake(&mut engine);
@@ -392,11 +392,11 @@ impl Store for EmbeddedStore {
             if let Some(mut state) = engine.lanes.get_mut(number) {
                 state.set_paused(paused);
             }
-            let place = engine.journal.add(Kind::Paused, |out| {
+            let position = engine.journal.add(Kind::Paused, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.push(u8::from(paused));
             });
-            engine.lanes.named_in(number, place.file);
+            engine.lanes.named_in(number, position.file);
             self.shared.wake(&mut engine);
             engine.journal.commit()
         };

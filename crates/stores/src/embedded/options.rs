@@ -27,7 +27,7 @@ pub(super) const ENDED_BYTES_MAX: usize = 4 << 20;
 /// Runs that may exist at the same time before the small ones are merged.
 pub(super) const RUNS_MAX: usize = 24;
 
-/// The most bytes of a segment or a table: half of what a place can address, so that the last entry may exceed it.
+/// The most bytes of a segment or a table: half of what a position can address, so that the last entry may exceed it.
 pub const FILE_BYTES_MAX: u64 = 16 << 30;
 /// Bytes of a slice of ended messages after which another one is begun.
 pub(super) const SLICE_BYTES_MAX: u64 = 1 << 30;
@@ -78,7 +78,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same, with files not larger than places can address.
+    /// The same, with files not larger than positions can address.
     pub(super) fn bounded(self) -> Self {
         Self {
             segment_bytes: self.segment_bytes.min(FILE_BYTES_MAX),

@@ -61,8 +61,8 @@ impl Shared {
         }
         let mut add = |at: u64, count: u64| {
             if count > 0 && (from.as_millis()..to.as_millis()).contains(&at) {
-                let place = u128::from(at - from.as_millis()) * buckets as u128 / u128::from(span);
-                counts[place as usize] += count;
+                let position = u128::from(at - from.as_millis()) * buckets as u128 / u128::from(span);
+                counts[position as usize] += count;
             }
         };
         for (slot, bucket) in engine.buckets.iter() {

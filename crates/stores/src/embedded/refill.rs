@@ -10,7 +10,7 @@ use super::{
     disk::DiskFile,
     engine::Engine,
     entry::{Garbled, Peek},
-    index::Place,
+    index::Position,
     lanes::{HotEntry, ReleaseKey},
     options::BLOCK_BYTES,
     table::{read_all, read_entry},
@@ -60,7 +60,11 @@ impl Engine {
             lane.advance_extent(at, next);
             for (key, near) in block.arrivals {
                 // An entry on its way back to a bucket is not near: the bucket counts it.
-                if self.index.marks(near.hash, near.place).is_some_and(|marks| marks.near && !marks.claimed) {
+                if self
+                    .index
+                    .marks(near.hash, near.position)
+                    .is_some_and(|marks| marks.near && !marks.claimed)
+                {
                     lane.insert_hot(key, near);
                 }
             }
@@ -81,7 +85,7 @@ fn read_block(file: &dyn DiskFile, table: u32, from: u64, end: u64) -> std::io::
     let mut block = split_block(&block, from, end, table);
     if let (Next::Unread, [_]) = (&block.next, &*block.arrivals) {
         // One large entry. The key of the next one is taken only from a whole entry with a valid checksum: a wrong key could wait for ever.
-        let next = read_entry(file, Place::new(table, from + block.used));
+        let next = read_entry(file, Position::new(table, from + block.used));
         if let Ok(key) = next.as_deref().map_err(|_| Garbled).and_then(Peek::framed).and_then(ReleaseKey::of)
         {
             block.next = Next::Key(key);
@@ -94,12 +98,12 @@ fn read_block(file: &dyn DiskFile, table: u32, from: u64, end: u64) -> std::io::
 fn split_block(block: &[u8], from: u64, end: u64, table: u32) -> Block {
     let mut arrivals = Vec::new();
     let mut at = 0;
-    // The loop ends at an entry that is cut by the end of the block, or damaged. The next read tells which.
+    // The loop ends at an entry that is cut by the end of the block, or damaged. The next read shows which.
     while let Ok((peek, key)) = Peek::checked(&block[at..]).and_then(|peek| Ok((peek, ReleaseKey::of(peek)?)))
     {
         let near = HotEntry {
             hash: key.id.hash64(),
-            place: Place::new(table, from + at as u64),
+            position: Position::new(table, from + at as u64),
             // A copy: a slice would keep the whole block in memory while this one message waits.
             data: Some(Bytes::copy_from_slice(&block[at..at + peek.len()])),
             suspect: peek.is_lost(),
@@ -114,7 +118,7 @@ fn split_block(block: &[u8], from: u64, end: u64, table: u32) -> Block {
     if arrivals.len() > 1
         && let Some((key, last)) = arrivals.pop()
     {
-        return Block { arrivals, used: last.place.offset() - from, next: Next::Key(key) };
+        return Block { arrivals, used: last.position.offset() - from, next: Next::Key(key) };
     }
     Block { arrivals, used, next: Next::Unread }
 }

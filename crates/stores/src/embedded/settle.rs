@@ -177,11 +177,13 @@ impl Shared {
             let held = engine.in_flight.valid(receipt.token, &receipt.id, now.mono());
             held.map(|held| {
                 let lane = engine.lanes.get(held.lane).map(|state| state.lane().clone());
-                (held.hash, held.place, held.lane, lane, engine.file(held.place))
+                (held.hash, held.position, held.lane, lane, engine.file(held.position))
             })
         };
-        let Some((hash, place, number, Some(lane), file)) = found else { return Ok(None) };
-        let Some((stored, data)) = self.load(None, place, hash, file, &lane).await? else { return Ok(None) };
+        let Some((hash, position, number, Some(lane), file)) = found else { return Ok(None) };
+        let Some((stored, data)) = self.load(None, position, hash, file, &lane).await? else {
+            return Ok(None);
+        };
         Ok((stored.message.id == receipt.id).then_some((stored, data, number)))
     }
 
@@ -208,7 +210,7 @@ impl Shared {
         Ok(answers)
     }
 
-    /// Makes messages claimable again whose leases have ended. Says how many there were.
+    /// Makes messages claimable again whose leases have ended. Returns how many there were.
     pub(super) async fn end_leases(&self, now: Now) -> Result<usize, StoreError> {
         let ended: Vec<(u64, Receipt)> = {
             let mut engine = self.engine();
@@ -232,7 +234,7 @@ impl Shared {
         let outcome = self.lose(now, ended).await;
         if outcome.is_err() {
             let mut engine = self.engine();
-            ended.iter().for_each(|(token, _)| engine.in_flight.meet_again(*token, now.mono()));
+            ended.iter().for_each(|(token, _)| engine.in_flight.recheck_now(*token, now.mono()));
         }
         outcome
     }
@@ -269,11 +271,11 @@ impl Shared {
                 let engine = self.engine();
                 engine.in_flight.get(*token, &receipt.id).map(|held| {
                     let lane = engine.lanes.get(held.lane).map(|state| state.lane().clone());
-                    (held.clone(), lane, engine.file(held.place))
+                    (held.clone(), lane, engine.file(held.position))
                 })
             };
             let Some((held, Some(lane), file)) = found else { continue };
-            match self.load(None, held.place, held.hash, file, &lane).await {
+            match self.load(None, held.position, held.hash, file, &lane).await {
                 // Its entry was never read, so nobody ever received it.
                 Ok(Some(_)) if held.version == 0 => unsent.push(*token),
                 Ok(Some((stored, _))) => {
@@ -303,11 +305,11 @@ impl Shared {
         for (token, mut entry) in entries {
             // It was perhaps settled or extended while its entry was read.
             if engine.in_flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
-                engine.in_flight.meet_again(token, now.mono());
+                engine.in_flight.recheck_now(token, now.mono());
                 continue;
             }
             if let Some(held) = engine.end_claim(token) {
-                engine.change(held.hash, held.place, u64::from(held.bytes), &mut entry);
+                engine.change(held.hash, held.position, u64::from(held.bytes), &mut entry);
             }
         }
         self.wake(&mut engine);
@@ -358,10 +360,10 @@ fn settle_one(
         Settlement::Delivered { receipt } => {
             let head = if held.head.is_empty() { entry.as_deref().unwrap_or_default() } else { &held.head };
             let bytes = u64::from(held.bytes);
-            engine.end(held.hash, held.place, bytes, EndKind::Delivered, receipt.as_deref(), head);
+            engine.end(held.hash, held.position, bytes, EndKind::Delivered, receipt.as_deref(), head);
         }
         Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => {
-            engine.change(held.hash, held.place, u64::from(held.bytes), entry.unwrap_or_default());
+            engine.change(held.hash, held.position, u64::from(held.bytes), entry.unwrap_or_default());
         }
         Settlement::Release => {
             engine.release(&held);

@@ -1,4 +1,4 @@
-//! `sweep`: ends leases, makes dead letters of damaged messages, and tells each lane when to look again.
+//! `sweep`: ends leases, makes dead letters of damaged messages, and returns when each lane is next due.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A table: a file of entries with a file of keys beside it, so that opening the store does not read bodies.
 //!
 //! There are three kinds: buckets (in the order of arrival), runs (sorted by lane and release: the backlog that nobody claimed)
-//! and dead letters. The keys file holds 24-byte records: a key, or up to five entries that are gone. The highest bit of a
+//! and dead letters. The keys file holds 24-byte records: a key, or a tombstone of up to five entries. The highest bit of a
 //! key's time says that this is the due time as well, so that lists know it without reading the entry.
 
 use std::{io, sync::Arc};
@@ -11,16 +11,16 @@ use duly_core::Timestamp;
 use super::{
     disk::DiskFile,
     entry::{Garbled, Peek},
-    index::{PLACE_END, Place},
+    index::{POSITION_END, Position},
     wheel::Slot,
 };
 
 /// Bytes of one record of the keys file.
 pub(super) const KEY_BYTES: usize = 24;
-/// The lane number that marks a record of entries that are gone.
-const GONE: u32 = u32::MAX;
+/// The lane number that marks a tombstone.
+const TOMBSTONE: u32 = u32::MAX;
 /// How many of them fit in one record.
-const GONE_PER_RECORD: usize = 5;
+const TOMBSTONES_PER_RECORD: usize = 5;
 /// In the time of a key: it is the due time of the message, not the time of a later attempt.
 const ON_TIME: u64 = 1 << 63;
 
@@ -112,17 +112,17 @@ impl KeysFile {
 
 /// Entries of a table that are not alive any more.
 #[derive(Default)]
-struct GoneEntries {
+struct Tombstones {
     /// Not yet written to the keys file.
     unwritten: Vec<u32>,
-    /// Ever gone, on disk or not.
+    /// All that were ever added, on disk or not.
     total: u64,
     /// How many there were at the last [check](Table::is_quiet).
     seen: u64,
 }
 
-/// Records of gone entries that are to be written to a keys file, and how the file was before.
-pub(super) struct GoneRecords {
+/// Tombstones that are to be written to a keys file, and how the file was before.
+pub(super) struct TombstoneRecords {
     pub(super) table: u32,
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) bytes: Vec<u8>,
@@ -135,8 +135,8 @@ pub(super) struct GoneRecords {
 /// One open table.
 ///
 /// Invariants:
-/// - `live` and `live_bytes` count the entries whose place in the index is in this table.
-/// - A gone entry is in `gone.unwritten` until its record is part of the keys file that the next manifest names.
+/// - `live` and `live_bytes` count the entries whose position in the index is in this table.
+/// - An entry that ended is in `tombstones.unwritten` until its record is part of the keys file that the next manifest names.
 /// - While the table is `busy`, the background thread writes to it, and nobody else adds to it or retires it.
 pub(super) struct Table {
     number: u32,
@@ -146,7 +146,7 @@ pub(super) struct Table {
     keys: KeysFile,
     live: u64,
     live_bytes: u64,
-    gone: GoneEntries,
+    tombstones: Tombstones,
     /// Written to since the last sync.
     dirty: bool,
     /// Nothing more is added to it.
@@ -174,7 +174,7 @@ impl Table {
             keys: KeysFile { file: keys, len: 0, crc: 0, all_on_time: true },
             live: 0,
             live_bytes: 0,
-            gone: GoneEntries::default(),
+            tombstones: Tombstones::default(),
             dirty: false,
             sealed: false,
             split_to: 0,
@@ -264,18 +264,18 @@ impl Table {
     pub(super) fn forget(&mut self, off8: u32, bytes: u64) {
         self.live = self.live.saturating_sub(1);
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
-        self.add_gone(off8);
+        self.add_tombstone(off8);
     }
 
     /// The entry at `off8` was written and never came alive here.
-    pub(super) fn add_gone(&mut self, off8: u32) {
-        self.gone.total += 1;
-        self.gone.unwritten.push(off8);
+    pub(super) fn add_tombstone(&mut self, off8: u32) {
+        self.tombstones.total += 1;
+        self.tombstones.unwritten.push(off8);
     }
 
-    /// Whether no entry has gone since the last check: a table that still changes is not rewritten yet.
+    /// Whether no entry has ended since the last check: a table that still changes is not rewritten yet.
     pub(super) fn is_quiet(&mut self) -> bool {
-        std::mem::replace(&mut self.gone.seen, self.gone.total) == self.gone.total
+        std::mem::replace(&mut self.tombstones.seen, self.tombstones.total) == self.tombstones.total
     }
 
     /// The background thread begins to write to it: it stays, even with nothing alive.
@@ -313,45 +313,45 @@ impl Table {
         self.has_damage = has_damage;
     }
 
-    /// The records that tell the keys file of gone entries; `None` if it knows them all. They count as written: if they cannot
-    /// be, [`restore_gone`](Self::restore_gone) takes that back.
-    pub(super) fn take_gone(&mut self) -> Option<GoneRecords> {
-        if self.gone.unwritten.is_empty() {
+    /// The tombstones that the keys file does not have; `None` if it has them all. They count as written: if they cannot
+    /// be, [`restore_tombstones`](Self::restore_tombstones) takes that back.
+    pub(super) fn take_tombstones(&mut self) -> Option<TombstoneRecords> {
+        if self.tombstones.unwritten.is_empty() {
             return None;
         }
-        let entries = std::mem::take(&mut self.gone.unwritten);
-        let mut bytes = Vec::with_capacity(entries.len() / GONE_PER_RECORD * KEY_BYTES + KEY_BYTES);
-        write_gone(&entries, &mut bytes);
+        let entries = std::mem::take(&mut self.tombstones.unwritten);
+        let mut bytes = Vec::with_capacity(entries.len() / TOMBSTONES_PER_RECORD * KEY_BYTES + KEY_BYTES);
+        write_tombstones(&entries, &mut bytes);
         let (table, file) = (self.number, self.keys.file.clone());
         let (at, crc_before) = (self.keys.len, self.keys.crc);
         self.keys.add(&bytes);
-        Some(GoneRecords { table, file, bytes, at, crc_before, entries })
+        Some(TombstoneRecords { table, file, bytes, at, crc_before, entries })
     }
 
     /// The records could not be written.
-    pub(super) fn restore_gone(&mut self, records: GoneRecords) {
+    pub(super) fn restore_tombstones(&mut self, records: TombstoneRecords) {
         (self.keys.len, self.keys.crc) = (records.at, records.crc_before);
-        self.gone.unwritten.extend(records.entries);
+        self.tombstones.unwritten.extend(records.entries);
     }
 }
 
-/// Refuses a table that places could not name: one that wrapped around would name another entry.
+/// Refuses a table that positions could not name: one that wrapped around would name another entry.
 pub(super) fn check_len(number: u32, len: u64) -> io::Result<()> {
-    if len <= PLACE_END {
+    if len <= POSITION_END {
         return Ok(());
     }
-    Err(io::Error::other(format!("table {number} would have {len} bytes, and {PLACE_END} is the most")))
+    Err(io::Error::other(format!("table {number} would have {len} bytes, and {POSITION_END} is the most")))
 }
 
-/// Appends `gone` to the bytes of a keys file.
-fn write_gone(gone: &[u32], out: &mut Vec<u8>) {
-    for some in gone.chunks(GONE_PER_RECORD) {
+/// Appends tombstones of these entries to the bytes of a keys file.
+fn write_tombstones(entries: &[u32], out: &mut Vec<u8>) {
+    for some in entries.chunks(TOMBSTONES_PER_RECORD) {
         let start = out.len();
         for off8 in some {
             out.extend_from_slice(&(off8 + 1).to_le_bytes());
         }
-        out.resize(start + 4 * GONE_PER_RECORD, 0);
-        out.extend_from_slice(&GONE.to_le_bytes());
+        out.resize(start + 4 * TOMBSTONES_PER_RECORD, 0);
+        out.extend_from_slice(&TOMBSTONE.to_le_bytes());
     }
 }
 
@@ -362,21 +362,24 @@ pub(super) fn write_key(key: KeyRecord, out: &mut Vec<u8>) {
 
 /// The keys that are alive in the bytes of a keys file.
 pub(super) fn live_keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
-    let mut gone: Vec<u32> = Vec::new();
+    let mut tombstones: Vec<u32> = Vec::new();
     for record in bytes.chunks_exact(KEY_BYTES) {
-        if word(record, 20) == GONE {
-            gone.extend(
-                (0..GONE_PER_RECORD).map(|i| word(record, 4 * i)).filter(|off| *off != 0).map(|off| off - 1),
+        if word(record, 20) == TOMBSTONE {
+            tombstones.extend(
+                (0..TOMBSTONES_PER_RECORD)
+                    .map(|i| word(record, 4 * i))
+                    .filter(|off| *off != 0)
+                    .map(|off| off - 1),
             );
         }
     }
-    gone.sort_unstable();
-    keys(bytes).filter(move |key| gone.is_empty() || gone.binary_search(&key.off8).is_err())
+    tombstones.sort_unstable();
+    keys(bytes).filter(move |key| tombstones.is_empty() || tombstones.binary_search(&key.off8).is_err())
 }
 
-/// All keys in the bytes of a keys file, also those of entries that are gone.
+/// All keys in the bytes of a keys file, also those that have a tombstone.
 pub(super) fn keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
-    bytes.chunks_exact(KEY_BYTES).filter(|record| word(record, 20) != GONE).map(key_of)
+    bytes.chunks_exact(KEY_BYTES).filter(|record| word(record, 20) != TOMBSTONE).map(key_of)
 }
 
 fn word(record: &[u8], at: usize) -> u32 {
@@ -405,19 +408,19 @@ pub(super) fn read_all(file: &dyn DiskFile, from: u64, len: u64) -> io::Result<V
 /// Bytes of an entry that are read at first. Most entries are not longer.
 const FIRST_READ: usize = 1024;
 
-/// Reads the entry at `place` of its file, checksum verified.
-pub(super) fn read_entry(file: &dyn DiskFile, place: Place) -> io::Result<Vec<u8>> {
+/// Reads the entry at `position` of its file, checksum verified.
+pub(super) fn read_entry(file: &dyn DiskFile, position: Position) -> io::Result<Vec<u8>> {
     let garbled = |_: Garbled| io::Error::from(io::ErrorKind::InvalidData);
     let mut bytes = vec![0; FIRST_READ];
-    let n = file.read_at(&mut bytes, place.offset())?;
+    let n = file.read_at(&mut bytes, position.offset())?;
     let len = Peek::length(&bytes[..n]).map_err(garbled)?;
     if len > n {
         // A length beyond the end of the file is damage. Nothing is allocated for it.
-        if place.offset() + len as u64 > file.len()? {
+        if position.offset() + len as u64 > file.len()? {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         bytes.resize(len, 0);
-        let more = file.read_at(&mut bytes[n..], place.offset() + n as u64)?;
+        let more = file.read_at(&mut bytes[n..], position.offset() + n as u64)?;
         if n + more < len {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    compaction::blocked::BlockedTables, index::Place, number_hasher::NumberHasher, table::Table, wheel::Slot,
+    compaction::blocked::BlockedTables, index::Position, number_hasher::NumberHasher, table::Table,
+    wheel::Slot,
 };
 
 /// All tables by number.
@@ -54,17 +55,17 @@ impl Tables {
         self.all.get(&number)?.kind().slot()
     }
 
-    /// The entry at `place` is no longer alive. Says whether that was the last one of its table.
-    pub(super) fn forget(&mut self, place: Place, bytes: u64) -> bool {
-        let Some(table) = self.all.get_mut(&place.file) else { return false };
-        table.forget(place.off8, bytes);
+    /// The entry at `position` is no longer alive. Returns whether that was the last one of its table.
+    pub(super) fn forget(&mut self, position: Position, bytes: u64) -> bool {
+        let Some(table) = self.all.get_mut(&position.file) else { return false };
+        table.forget(position.off8, bytes);
         table.live() == 0
     }
 
-    /// An entry was written at `place` and never came alive there.
-    pub(super) fn add_gone(&mut self, place: Place) {
-        if let Some(table) = self.all.get_mut(&place.file) {
-            table.add_gone(place.off8);
+    /// An entry was written at `position` and never came alive there.
+    pub(super) fn add_tombstone(&mut self, position: Position) {
+        if let Some(table) = self.all.get_mut(&position.file) {
+            table.add_tombstone(position.off8);
         }
     }
 
@@ -136,7 +137,7 @@ mod tests {
         tables.add_live(3, 8);
         tables.get_mut(3).unwrap().finish_write(8, &[]);
         assert!(!tables.retire(3), "something is alive in it");
-        assert!(tables.forget(Place { file: 3, off8: 0 }, 8));
+        assert!(tables.forget(Position { file: 3, off8: 0 }, 8));
         assert!(tables.retire(3) && tables.retire(3));
         let taken = tables.take_obsolete();
         assert_eq!(taken, [3]);

@@ -22,7 +22,7 @@ const NAMED: usize = 20;
 pub struct Verified {
     /// Messages that were read, finished ones too.
     pub messages: u64,
-    /// Messages that cannot be read any more, by what their places still tell.
+    /// Messages that cannot be read any more, by what their positions still show.
     pub damaged: u64,
     /// The ids of the first 20 of them, of those whose id can still be read. None if not everything was read.
     pub damaged_ids: Vec<MessageId>,
@@ -58,8 +58,8 @@ impl Verified {
 }
 
 /// Opens the data folder `dir` without changing it, and reads every message that it holds. Nobody may have it open. What keeps the
-/// folder from being opened at all is an error; what is wrong with single messages is told. Stops early if `goes_on` says so,
-/// which is told how many were read.
+/// folder from being opened at all is an error; what is wrong with single messages is returned. Stops early if `goes_on`, which gets the
+/// number of messages read, returns `false`.
 pub async fn verify(
     dir: &Path,
     now: Now,

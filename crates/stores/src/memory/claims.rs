@@ -14,14 +14,14 @@ const SHARD: u16 = 0;
 
 impl StoreState {
     pub(super) fn claim(&mut self, now: Now, claim: &Claim) -> Claimed {
-        let ids = self.chosen(now, claim);
+        let ids = self.select(now, claim);
         let alone = claim.holder.holds_alone(ids.len());
         let messages = ids.iter().filter_map(|id| self.lease(now, claim, id, alone)).collect();
         Claimed { messages, next: self.next_of(&claim.lane) }
     }
 
-    /// The ids whose turn it is: those never lost up to the first that was, or that one alone.
-    fn chosen(&self, now: Now, claim: &Claim) -> Vec<MessageId> {
+    /// The ids to claim now: every message before the first suspect, or that suspect alone.
+    fn select(&self, now: Now, claim: &Claim) -> Vec<MessageId> {
         let Some(lane) = self.lanes.get(&claim.lane).filter(|lane| !lane.paused) else { return Vec::new() };
         let was_lost =
             |id: &MessageId| self.entries.get(id).is_some_and(|entry| entry.lost != LeaseLoss::None);
@@ -60,7 +60,7 @@ impl StoreState {
     }
 
     /// Takes the entry out if the receipt's claim is the one that holds it.
-    fn take_held(&mut self, receipt: &Receipt) -> Option<(Entry, Lease)> {
+    fn take_leased(&mut self, receipt: &Receipt) -> Option<(Entry, Lease)> {
         let lease = self.entries.get(&receipt.id)?.lease?;
         if lease.token != receipt.token || receipt.shard != SHARD {
             return None;
@@ -69,7 +69,7 @@ impl StoreState {
     }
 
     pub(super) fn settle(&mut self, now: Now, settle: Settle) -> Settled {
-        let Some((mut entry, _)) = self.take_held(&settle.receipt) else { return Settled::Lost };
+        let Some((mut entry, _)) = self.take_leased(&settle.receipt) else { return Settled::Lost };
         entry.lease = None;
         let record = &mut entry.record;
         record.state = State::Pending;
@@ -80,7 +80,7 @@ impl StoreState {
             Settlement::Retry { at, attempt } => {
                 // Wall time may have stepped back behind the due time since the claim.
                 record.ready = at.max(record.message.due);
-                note(record, attempt);
+                record_attempt(record, attempt);
                 entry.lost = LeaseLoss::None;
             }
             Settlement::Delivered { receipt } => {
@@ -88,14 +88,14 @@ impl StoreState {
                 record.ended = Some(now.wall());
                 record.message.body = Body::default();
                 record.receipt = receipt;
-                note(record, Attempt::new(now.wall(), Outcome::Delivered, ""));
+                record_attempt(record, Attempt::new(now.wall(), Outcome::Delivered, ""));
                 self.totals.delivered += 1;
             }
             Settlement::Dead { reason, attempt } => {
                 record.state = State::Dead;
                 record.ended = Some(now.wall());
                 record.reason = Some(reason);
-                attempt.into_iter().for_each(|attempt| note(record, attempt));
+                attempt.into_iter().for_each(|attempt| record_attempt(record, attempt));
             }
         }
         self.put(entry);
@@ -103,7 +103,7 @@ impl StoreState {
     }
 
     pub(super) fn extend(&mut self, now: Now, receipt: &Receipt, span: Duration) -> Settled {
-        let Some((mut entry, lease)) = self.take_held(receipt) else { return Settled::Lost };
+        let Some((mut entry, lease)) = self.take_leased(receipt) else { return Settled::Lost };
         entry.lease = Some(lease_from(now, span, lease.token, lease.holder, lease.alone));
         self.put(entry);
         Settled::Done
@@ -125,7 +125,7 @@ impl StoreState {
         let Some(mut entry) = self.take(id) else { return };
         let alone = entry.lease.take().is_some_and(|lease| lease.alone) || entry.lost != LeaseLoss::None;
         entry.record.state = State::Pending;
-        note(&mut entry.record, Attempt::new(now.wall(), Outcome::Lost, why));
+        record_attempt(&mut entry.record, Attempt::new(now.wall(), Outcome::Lost, why));
         // What was lost before had been claimed alone.
         entry.lost = if alone { LeaseLoss::Alone } else { LeaseLoss::InBatch };
         self.put(entry);
@@ -146,7 +146,7 @@ impl StoreState {
             if suspect || !suspect_held {
                 self.lose(now, &id, "the process ended");
             } else {
-                self.hand_back_with_doubt(&id);
+                self.release_with_doubt(&id);
             }
         }
         for id in ids {
@@ -155,7 +155,7 @@ impl StoreState {
     }
 
     /// It was in flight when another one killed the process: nothing counts, but nobody knows whether it arrived.
-    fn hand_back_with_doubt(&mut self, id: &MessageId) {
+    fn release_with_doubt(&mut self, id: &MessageId) {
         let Some(mut entry) = self.take(id) else { return };
         entry.lease = None;
         entry.lost = LeaseLoss::InBatch;
@@ -184,7 +184,7 @@ fn lease_from(now: Now, span: Duration, token: u64, holder: Holder, alone: bool)
 }
 
 /// Writes a try into the message's life.
-fn note(record: &mut Record, attempt: Attempt) {
+fn record_attempt(record: &mut Record, attempt: Attempt) {
     record.attempts = record.attempts.saturating_add(u32::from(attempt.outcome.counts()));
     record.maybe_delivered |= attempt.outcome.maybe_delivered();
     Attempt::remember(&mut record.history, attempt);

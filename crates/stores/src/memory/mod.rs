@@ -63,7 +63,7 @@ impl MemoryStore {
     /// What a restart of the process would find, if memory survived it.
     ///
     /// Claims of [`Holder::Process`](duly_core::store::Holder::Process) are lost; those of clients go on until
-    /// their lease ends, also if the monotonic clock started anew.
+    /// their lease ends, also if the monotonic clock started again.
     pub fn restart(&self, now: Now) {
         self.state().restart(now);
     }

@@ -33,9 +33,9 @@ pub(super) struct Lease {
     /// All that a client claimed: nothing else can be why it is lost.
     pub(super) alone: bool,
     pub(super) end: Monotonic,
-    /// The same moment in wall time: what a restart, whose monotonic clock starts anew, goes by.
+    /// The same moment in wall time: what a restart, whose monotonic clock starts again, goes by.
     pub(super) end_wall: Timestamp,
-    /// How long it was given for: after a restart it lasts no longer, wherever wall time went meanwhile.
+    /// How long it was given for: after a restart it lasts no longer, even if wall time has stepped meanwhile.
     pub(super) span: Duration,
 }
 

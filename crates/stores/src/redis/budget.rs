@@ -11,32 +11,32 @@ use futures_util::future::join_all;
 use super::RedisStore;
 use crate::shared::claim_order::{ClaimOrder, within};
 
-/// Those whose turn it is, by the place of their shard, with their members of `wait`.
-type Chosen<'s> = BTreeMap<usize, Vec<&'s (ClaimOrder, Vec<u8>)>>;
+/// The selected candidates by the index of their shard, with their members of `wait`.
+type Selected<'s> = BTreeMap<usize, Vec<&'s (ClaimOrder, Vec<u8>)>>;
 
 impl RedisStore {
-    /// As many of those whose turn it is as fit into one claim, in their order; and why shards were left out, if any were.
+    /// As many of the selected candidates as fit into one claim, in their order; and why shards were left out, if any were.
     pub(super) async fn within_budget<'s>(
         &self,
         shards: &[(u16, Option<u64>)],
-        mut selected: Chosen<'s>,
-    ) -> (Chosen<'s>, Option<StoreError>) {
+        mut selected: Selected<'s>,
+    ) -> (Selected<'s>, Option<StoreError>) {
         if selected.values().map(Vec::len).sum::<usize>() <= 1 {
             return (selected, None);
         }
-        let of_shard = |place: usize, candidates: Vec<&'s (ClaimOrder, Vec<u8>)>| async move {
-            (place, self.lengths(shards[place].0, &candidates).await)
+        let of_shard = |index: usize, candidates: Vec<&'s (ClaimOrder, Vec<u8>)>| async move {
+            (index, self.lengths(shards[index].0, &candidates).await)
         };
         let replies =
-            join_all(selected.iter().map(|(place, candidates)| of_shard(*place, candidates.clone()))).await;
+            join_all(selected.iter().map(|(index, candidates)| of_shard(*index, candidates.clone()))).await;
         let (mut lengths, mut fault) = (HashMap::<MessageId, usize>::new(), None);
-        for (place, reply) in replies {
+        for (index, reply) in replies {
             match reply {
                 Ok(reply) => lengths.extend(reply),
                 // What is due there has no known length, and would be given without a bound. It does not hold up the others.
                 Err(error) => {
-                    let _ = self.faults.note(shards[place].0, error.clone());
-                    selected.remove(&place);
+                    let _ = self.faults.record(shards[index].0, error.clone());
+                    selected.remove(&index);
                     fault = Some(error);
                 }
             }

@@ -25,13 +25,13 @@ const PROBE_WITHIN: Duration = Duration::from_millis(500);
 /// What is due within this is worth a hint to the other nodes; what is due later their sweeps find in time.
 const HINT_WITHIN: Duration = Duration::from_secs(3);
 
-/// What belongs to one shard, in parts that a script takes at once. Each item knows its place in the whole.
+/// What belongs to one shard, in parts that a script takes at once. Each item knows its slot in the whole.
 pub(super) struct OfShard<T> {
     shard: u16,
     parts: Vec<Part<T>>,
 }
 
-/// What came of one shard: the answers by place, up to the error if there was one.
+/// What came of one shard: the answers by slot, up to the error if there was one.
 pub(super) struct ShardAnswers<A> {
     pub(super) shard: u16,
     pub(super) answers: Vec<(usize, A)>,
@@ -68,7 +68,7 @@ pub(super) fn by_shard<T>(
 ) -> Vec<OfShard<T>> {
     let mut shards: Vec<_> =
         (0..keys.shards()).map(|shard| OfShard { shard, parts: vec![Part::default()] }).collect();
-    for (place, item) in items.into_iter().enumerate() {
+    for (slot, item) in items.into_iter().enumerate() {
         let parts = &mut shards[usize::from(keys.shard_of(id(&item)))].parts;
         let len = bytes(&item);
         let full = |part: &Part<T>| {
@@ -83,7 +83,7 @@ pub(super) fn by_shard<T>(
         if let Some(part) = parts.last_mut() {
             part.ids.insert(id(&item).clone());
             part.bytes += len;
-            part.items.push((place, item));
+            part.items.push((slot, item));
         }
     }
     shards.retain(|shard| !shard.parts[0].items.is_empty());
@@ -105,14 +105,14 @@ impl RedisStore {
         cmd.arg(&self.generation.name).arg(now.wall().as_millis()).arg(self.time.tick(now));
         cmd.arg(forgotten.as_millis()).arg(self.options.ended_max_per_shard());
         let horizon = now.wall().saturating_add(HINT_WITHIN);
-        let mut teller = [0; 10];
-        teller[..8].copy_from_slice(&self.options.instance.to_be_bytes());
-        teller[8..].copy_from_slice(&shard.to_be_bytes());
-        cmd.arg(&self.keys.hints).arg(horizon.as_millis()).arg(&teller);
+        let mut sender = [0; 10];
+        sender[..8].copy_from_slice(&self.options.instance.to_be_bytes());
+        sender[8..].copy_from_slice(&shard.to_be_bytes());
+        cmd.arg(&self.keys.hints).arg(horizon.as_millis()).arg(&sender);
         cmd
     }
 
-    /// The same for a look, which needs no time.
+    /// The same for a query, which needs no time.
     pub(super) fn read_call(&self, script: &Script, shard: u16) -> Cmd {
         self.call(script, shard, Now::new(0, duly_core::Monotonic::default()))
     }
@@ -159,7 +159,7 @@ impl RedisStore {
         tokio::time::timeout(PROBE_WITHIN, asking).await.map_err(late).and_then(|answer| answer)
     }
 
-    /// Runs a script for many items, and gives its answers in their order.
+    /// Runs a script for many items, and returns its answers in their order.
     ///
     /// `begin` adds the arguments before the items, `put` those of an item, `read` understands an answer.
     pub(super) async fn run_all<T, A>(
@@ -195,11 +195,11 @@ impl RedisStore {
             Err(error) if calls > 1 => return Err(error.in_part()),
             Err(error) => return Err(error),
         };
-        answers.sort_by_key(|(place, _)| *place);
+        answers.sort_by_key(|(slot, _)| *slot);
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    /// Runs a script for many items, and gives what came of each shard by itself.
+    /// Runs a script for many items, and returns what came of each shard by itself.
     pub(super) async fn run_by_shard<T, A>(
         &self,
         (script, now): (&Script, Now),
@@ -234,29 +234,29 @@ impl RedisStore {
             if reply.len() != part.items.len() {
                 return Err(garbled("an answer"));
             }
-            for ((place, _), reply) in part.items.iter().zip(&reply) {
-                answers.push((*place, (ask.read)(reply).ok_or_else(|| garbled("an answer"))?));
+            for ((slot, _), reply) in part.items.iter().zip(&reply) {
+                answers.push((*slot, (ask.read)(reply).ok_or_else(|| garbled("an answer"))?));
             }
         }
         Ok(())
     }
 
-    /// Sorts an error, and shouts once if the data is gone.
+    /// Sorts an error, and logs once if the data was lost.
     fn fault(&self, error: &redis::RedisError) -> StoreError {
         let fault = if self.link.may_have_repeated(error) { repeated(error) } else { sorted(error) };
-        self.shouting(fault)
+        self.log_once(fault)
     }
 
     /// The data of this store is not there.
     pub(super) fn data_lost(&self) -> StoreError {
-        self.shouting(data_lost("another generation, or none"))
+        self.log_once(data_lost("another generation, or none"))
     }
 
-    fn shouting(&self, fault: StoreError) -> StoreError {
+    fn log_once(&self, fault: StoreError) -> StoreError {
         if fault.kind == StoreErrorKind::Damaged
-            && !self.generation.is_loss_told.swap(true, std::sync::atomic::Ordering::Relaxed)
+            && !self.generation.is_loss_logged.swap(true, std::sync::atomic::Ordering::Relaxed)
         {
-            tracing::error!(prefix = self.options.prefix, "{fault}");
+            tracing::error!(prefix = self.options.prefix, error = %fault, "store data damaged");
         }
         fault
     }
@@ -297,7 +297,7 @@ mod tests {
         by_shard(&Keys::new("p", 1), &ids, |id| id, |_| bytes)
             .into_iter()
             .flat_map(|shard| shard.parts)
-            .map(|part| part.items.into_iter().map(|(place, _)| place).collect())
+            .map(|part| part.items.into_iter().map(|(slot, _)| slot).collect())
             .collect()
     }
 

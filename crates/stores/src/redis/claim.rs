@@ -1,4 +1,4 @@
-//! Claiming: a look at every shard, then a script in each shard that has something to give.
+//! Claiming: one read of every shard, then a script in each shard that has selected messages.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
     RedisStore,
     call::{ITEMS_MAX, number, time_in},
     fault::garbled,
-    keys::{read_turn, tag},
+    keys::{read_claim_order, tag},
     packed, scripts,
 };
 use crate::shared::{
@@ -78,7 +78,7 @@ impl RedisStore {
         Ok(Claimed { messages: leased.into_iter().map(|(_, leased)| leased).collect(), next })
     }
 
-    /// The shards of a lane that this node may claim from, and by which right.
+    /// The shards of a lane that this node may claim from, and by which lease.
     pub(super) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
         self.nodes.claimable(lane, name, self.keys.shards())
     }
@@ -99,10 +99,11 @@ impl RedisStore {
             cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
             let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
             let cut = members.len() == count;
-            let read = |member: Vec<u8>| read_turn(&member, tag.len()).map(|candidate| (candidate, member));
+            let read =
+                |member: Vec<u8>| read_claim_order(&member, tag.len()).map(|candidate| (candidate, member));
             let candidates = members.into_iter().map(read).collect::<Option<_>>();
             Ok::<_, StoreError>(ShardCandidates {
-                candidates: candidates.ok_or_else(|| garbled("a place in a lane"))?,
+                candidates: candidates.ok_or_else(|| garbled("a position in a lane"))?,
                 cut,
             })
         };
@@ -122,7 +123,7 @@ impl RedisStore {
         let (shard, mut claims) = (owned.0, ShardClaims::default());
         if let Err(fault) = self.lease_parts(now, by, lane, owned, &candidates, &mut claims).await {
             // Its messages wait until a sweep has reached it. If it is not this shard's fault alone, the next claim says so.
-            let _ = self.faults.note(shard, fault.clone());
+            let _ = self.faults.record(shard, fault.clone());
             claims = ShardClaims { next: Some(now.wall()), fault: Some(fault), ..claims };
         }
         claims
@@ -133,18 +134,18 @@ impl RedisStore {
         now: Now,
         (claim, holder): (&Claim, u8),
         lane: &str,
-        (shard, right): Owned,
+        (shard, lease): Owned,
         candidates: &[&(ClaimOrder, Vec<u8>)],
         claims: &mut ShardClaims,
     ) -> Result<(), StoreError> {
-        let fence = right.map(|token| Fence { scope: self.scope(lane, shard), token });
+        let fence = lease.map(|token| Fence { scope: self.scope(lane, shard), token });
         let (end, span) = self.lease_end(now, claim.lease);
         for part in candidates.chunks(ITEMS_MAX) {
             let mut cmd = self.call(&scripts::CLAIM, shard, now);
             let call = self.unconfirmed.number();
             cmd.arg(lane).arg(end).arg(span).arg(holder);
             cmd.arg(&self.options.instance.to_be_bytes()).arg(&call.to_be_bytes());
-            cmd.arg(right.map_or_else(String::new, |token| token.to_string()));
+            cmd.arg(lease.map_or_else(String::new, |token| token.to_string()));
             part.iter().for_each(|(_, member)| {
                 cmd.arg(member.as_slice());
             });
@@ -153,7 +154,7 @@ impl RedisStore {
                 self.unconfirmed.unconfirmed_call(error, shard, call, ids);
             })?;
             if reply.is_empty() {
-                self.nodes.lost(lane, shard, right.unwrap_or_default());
+                self.nodes.lose_lease(lane, shard, lease.unwrap_or_default());
                 return Ok(());
             }
             let [token, next, packed @ ..] = reply.as_slice() else { return Err(garbled("an answer")) };
@@ -162,7 +163,7 @@ impl RedisStore {
             let mut unreadable = Vec::new();
             for ((candidate, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
                 if packed == SET_ASIDE {
-                    self.faults.damaged.note(shard, candidate.id.as_str().as_bytes());
+                    self.faults.damaged.record(shard, candidate.id.as_str().as_bytes());
                     continue;
                 }
                 match read_leased(candidate, shard, token, packed, fence.as_ref()) {
@@ -175,7 +176,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// What a right to deliver is for, told to targets.
+    /// The scope of the fencing tokens of a lane and shard, as targets see it.
     fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
         format!("{}/{}/{shard}", self.generation.name, lane).into()
     }

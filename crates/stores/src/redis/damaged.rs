@@ -19,7 +19,7 @@ impl DamagedMessages {
     }
 
     /// A script made a dead letter of this one.
-    pub(super) fn note(&self, shard: u16, id: &[u8]) {
+    pub(super) fn record(&self, shard: u16, id: &[u8]) {
         self.0.fetch_add(1, Relaxed);
         tracing::error!(id = %String::from_utf8_lossy(id), shard, "stored message unreadable; made a dead letter");
     }
@@ -37,7 +37,7 @@ impl RedisStore {
             match self.run(&scripts::SET_ASIDE, &cmd).await {
                 Ok(replies) => {
                     let done = part.iter().zip(replies).filter(|(_, reply)| reply == b"d");
-                    done.for_each(|((id, _), _)| self.faults.damaged.note(shard, id.as_str().as_bytes()));
+                    done.for_each(|((id, _), _)| self.faults.damaged.record(shard, id.as_str().as_bytes()));
                 }
                 Err(error) => {
                     tracing::warn!(shard, %error, "unreadable messages not made dead letters; tried again");

@@ -122,23 +122,23 @@ pub(super) fn connect_failed(error: &RedisError) -> StoreError {
     }
 }
 
-const GONE: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
+const DATA_LOST: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
                     Restore it, or restart this process to begin with an empty store";
 
-/// Out of memory, as whoever asked for a change is told it: it is not their disk that is full, and what is delivered makes room.
+/// The error of a change when Redis is out of memory: it is not their disk that is full, and what is delivered makes room.
 pub(super) fn for_caller(error: StoreError) -> StoreError {
     if error.kind == StoreErrorKind::Full { error.of_kind(StoreErrorKind::Unavailable) } else { error }
 }
 
 /// Somebody emptied Redis.
 pub(super) fn data_lost(seen: impl std::fmt::Display) -> StoreError {
-    StoreError::new(StoreErrorKind::Damaged, format!("{GONE} ({seen})"))
+    StoreError::new(StoreErrorKind::Damaged, format!("{DATA_LOST} ({seen})"))
 }
 
 /// Whether Redis has lost the data of a store or of one of its shards, as after FLUSHALL.
 pub fn is_gone(error: &StoreError) -> bool {
     // An error of one part names the part first.
-    error.what.contains(GONE)
+    error.what.contains(DATA_LOST)
 }
 
 /// What a script or a packed message says is no such thing.

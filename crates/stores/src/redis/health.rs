@@ -52,8 +52,8 @@ impl RedisStore {
         }
     }
 
-    /// The same, and a look at the type of every key of every shard: what something else wrote to between two sweeps is told at once. In a
-    /// Cluster, where that takes a call for each shard, the next sweep tells.
+    /// The same, and a check of the type of every key of every shard: a key of another type is reported before the next sweep. In a
+    /// Cluster, where that takes a call for each shard, the next sweep reports it.
     async fn check_parts(&self) -> Result<(), StoreError> {
         if matches!(self.link, Link::Cluster(..)) {
             return self.check_writes().await;
@@ -72,7 +72,7 @@ impl RedisStore {
             Err(error) if error.kind == StoreErrorKind::Damaged => return Ok(()),
             reply => reply?,
         };
-        let first = wrong.first().and_then(|place| shards().nth(usize::try_from(number(place)?).ok()?));
+        let first = wrong.first().and_then(|index| shards().nth(usize::try_from(number(index)?).ok()?));
         first.map_or(Ok(()), |(shard, key)| {
             let what = format!(
                 "shard {shard}: {key} holds something of another type: something else wrote to it; remove it"
@@ -82,12 +82,12 @@ impl RedisStore {
     }
 
     pub(super) async fn by_part(&self) -> Health {
-        // Whatever else fails: only a new start of this process helps then, and whoever watches over it must hear of that.
+        // This comes first: only a restart of this process helps then, and its supervisor must see that.
         if let Err(error) = self.check_open() {
             return Health::failing(error);
         }
         let mut health = Health::healthy();
-        // Without the nodes or the set of paused lanes, messages are accepted and delivered as before: the log tells of those.
+        // Without the nodes or the set of paused lanes, messages are accepted and delivered as before: those faults are only logged.
         let fault = match self.faults.first_shard().or_else(|| self.last_sweep.fault()) {
             Some(fault) => Some(fault),
             None => self.check_parts().await.err(),
@@ -96,7 +96,7 @@ impl RedisStore {
             health.accepting = self.check_replicas().await;
             return health;
         };
-        // Without room, what is there still goes out.
+        // Without room, stored messages are still delivered.
         if fault.kind != StoreErrorKind::Full {
             health.claiming = Err(fault.clone());
         }

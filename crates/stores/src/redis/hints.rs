@@ -18,7 +18,7 @@ impl RedisStore {
         Some(pubsub.into_on_message().map(|message| message.get_payload_bytes().to_vec()).boxed())
     }
 
-    /// As `prelude.lua` tells it: who sends it and from which shard, when, and the lane. What this process sent it knows, and what
+    /// As `prelude.lua` publishes it: the sender and its shard, when, and the lane. What this process sent it knows, and what
     /// another node delivers is of no use here.
     fn parse_hint(&self, payload: &[u8]) -> Option<Hint> {
         let (sender, rest) = payload.split_at_checked(8)?;

@@ -20,7 +20,7 @@ use super::{
     call::time_in,
     connection::Link,
     fault::garbled,
-    keys::{read_turn, six, stream_members, tag},
+    keys::{read_claim_order, six, stream_members, tag},
     scripts,
 };
 use crate::shared::lane::lane_text;
@@ -29,7 +29,7 @@ use crate::shared::lane::lane_text;
 /// of its own, so they are fewer than elsewhere.
 const MOVE_MAX: usize = 100;
 const BYTES_MAX: usize = 256 * 1024;
-/// With fewer than so many for each shard, those whose turn it is over all shards are looked for first.
+/// With a limit of fewer than so many for each shard, the first messages over all shards are selected first.
 const SHARE_MIN: usize = 16;
 /// So many streams are remembered, so that a script is given them before it asks.
 const KNOWN_MAX: usize = 40;
@@ -66,7 +66,7 @@ struct InShard {
     left: Remaining,
 }
 
-/// What one call said.
+/// The result of one call.
 struct MoveReply {
     in_shard: InShard,
     missing: Vec<Topic>,
@@ -93,7 +93,7 @@ impl RedisStore {
 impl InStoreDelivery for StreamDelivery {
     async fn deliver_due(&self, now: Now, limit: usize) -> Result<InStoreDelivered, StoreError> {
         self.store.serve(now, &self.lane_text).await?;
-        let owned = self.store.nodes.rights(&self.lane_text);
+        let owned = self.store.nodes.leases(&self.lane_text);
         let owned = self.store.faults.reachable(owned, |(shard, _)| *shard);
         let share = limit.checked_div(owned.len()).unwrap_or_default();
         let shares: Vec<(Owned, usize)> = if share >= SHARE_MIN {
@@ -104,7 +104,7 @@ impl InStoreDelivery for StreamDelivery {
         let of_shard = |(owned, share): (Owned, usize)| async move {
             let moved = self.move_in(now, owned, share).await;
             // A shard that fails alone is left out from the next time on, until a sweep has reached it.
-            moved.inspect_err(|error| _ = self.store.faults.note(owned.0, error.clone()))
+            moved.inspect_err(|error| _ = self.store.faults.record(owned.0, error.clone()))
         };
         let mut moved = InStoreDelivered::default();
         let mut failed: Option<StoreError> = None;
@@ -119,7 +119,7 @@ impl InStoreDelivery for StreamDelivery {
             }
         }
         match failed {
-            // What is in the streams is told; the shard that failed is asked again at once, and then says so.
+            // What is in the streams is returned; the shard that failed is called again at once, which reports the fault.
             Some(error) if moved.messages.is_empty() => Err(error),
             Some(_) => Ok(InStoreDelivered { next: Some(now.wall()), ..moved }),
             None => Ok(moved),
@@ -145,8 +145,8 @@ impl StreamDelivery {
             let members: Vec<Vec<u8>> = self.store.ask(&cmd).await?;
             let candidates = members
                 .iter()
-                .map(|member| read_turn(member, self.tag.len()).map(|candidate| (candidate, shard)));
-            candidates.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a place in a lane"))
+                .map(|member| read_claim_order(member, self.tag.len()).map(|candidate| (candidate, shard)));
+            candidates.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a position in a lane"))
         };
         let first = |shard: u16| async move { (shard, in_shard(shard).await) };
         let all = join_all(owned.iter().map(|(shard, _)| first(*shard))).await;
@@ -168,7 +168,7 @@ impl StreamDelivery {
             let count = (share - all.messages.len()).min(MOVE_MAX);
             let reply = match self.ask(now, owned, count, &streams).await {
                 Ok(reply) => reply,
-                // What is in the streams already is told first; the next time says what is wrong.
+                // What is in the streams already is returned first; the next call reports the fault.
                 Err(_) if !all.messages.is_empty() => return Ok(InShard { next: Some(now.wall()), ..all }),
                 Err(error) => return Err(error),
             };
@@ -212,7 +212,7 @@ impl StreamDelivery {
             .arg(age);
         let reply = self.store.run(&scripts::MOVE, &cmd).await?;
         if reply.is_empty() {
-            self.store.nodes.lost(&self.lane_text, shard, token);
+            self.store.nodes.lose_lease(&self.lane_text, shard, token);
             return Ok(MoveReply { in_shard: InShard::default(), missing: Vec::new() });
         }
         self.read(&reply, streams).ok_or_else(|| garbled("an answer"))
@@ -221,7 +221,7 @@ impl StreamDelivery {
     fn read(&self, reply: &[Vec<u8>], streams: &[Topic]) -> Option<MoveReply> {
         let [next, left, moved, missing @ ..] = reply else { return None };
         let message = |(stream, member): (usize, &[u8])| {
-            let candidate = read_turn(member, self.tag.len())?;
+            let candidate = read_claim_order(member, self.tag.len())?;
             let topic = streams.get(stream.checked_sub(1)?)?.clone();
             Some(InStoreMessage { id: candidate.id, topic, ready: candidate.ready })
         };

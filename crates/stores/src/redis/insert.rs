@@ -51,7 +51,7 @@ impl RedisStore {
         shards: Vec<OfShard<T>>,
         put: impl Fn(&mut redis::Cmd, &T) + Sync,
     ) -> Result<Vec<Inserted>, StoreError> {
-        let candidate = self.replicated_turn().await?;
+        let candidate = self.replicated_connection().await?;
         let link = candidate.connection.clone();
         let answers = self.run_all_over(link, (&scripts::INSERT, now), shards, |_| (), put, inserted).await;
         let answers = answers.inspect_err(|_| self.replicas.forget_idle())?;

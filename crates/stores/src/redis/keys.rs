@@ -23,11 +23,11 @@ pub(super) struct Keys {
     pub(super) paused: String,
     /// Channel: something is due soon.
     pub(super) hints: String,
-    /// Hash: the nodes, by instance, and what they tell of themselves.
+    /// Hash: the status of each node by instance.
     pub(super) nodes: String,
-    /// Sorted set: until when each node is taken to be there.
+    /// Sorted set: until when each node counts as alive.
     pub(super) alive: String,
-    /// String: written before replicas are waited for. Of no other use.
+    /// String: written before replicas are waited for. It has no other use.
     pub(super) mark: String,
 }
 
@@ -59,8 +59,8 @@ impl Keys {
     }
 
     pub(super) fn one(&self, shard: u16, name: &str) -> &str {
-        let place = OF_SHARD.iter().position(|known| *known == name).unwrap_or_default();
-        &self.shards[usize::from(shard)][place]
+        let index = OF_SHARD.iter().position(|known| *known == name).unwrap_or_default();
+        &self.shards[usize::from(shard)][index]
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn time(bytes: &[u8]) -> Option<Timestamp> {
 }
 
 /// Reads a member of `wait` of a lane whose tag has `tag_len` bytes.
-pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<ClaimOrder> {
+pub(super) fn read_claim_order(member: &[u8], tag_len: usize) -> Option<ClaimOrder> {
     let rest = member.get(tag_len..)?;
     let (rank, id) = rest.get(6..)?.split_first()?;
     let (marks, id) = match id.split_last()? {
@@ -103,7 +103,7 @@ pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<ClaimOrder> {
     Some(ClaimOrder { ready: time(rest)?, rank: *rank, id, lost: marks & 1 == 1 })
 }
 
-/// What `move.lua` tells of those it moved: the number of the stream from 1, and the member of `wait`.
+/// What `move.lua` returns of those it moved: the number of the stream from 1, and the member of `wait`.
 pub(super) fn stream_members(mut bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
     let mut members = Vec::new();
     while let [stream, len, rest @ ..] = bytes {
@@ -117,16 +117,16 @@ pub(super) fn stream_members(mut bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
 /// What a member of `ended` stands for, as far as it is in that state: due time and id.
 pub(super) fn ended_positions(member: &[u8], state: u8) -> Vec<Vec<u8>> {
     /// As `prelude.lua` marks those that were moved together.
-    const TOGETHER: u8 = 16;
+    const BATCH: u8 = 16;
     match member {
-        [first, place @ ..] if *first == state => vec![place.to_vec()],
-        [first, tag_len, _, rest @ ..] if *first == TOGETHER + state => {
+        [first, position @ ..] if *first == state => vec![position.to_vec()],
+        [first, tag_len, _, rest @ ..] if *first == BATCH + state => {
             // Ready when they were due: between the two lies only the rank.
-            let place = |(_, member): (usize, &[u8])| {
+            let position = |(_, member): (usize, &[u8])| {
                 let (due, id) = member.get(usize::from(*tag_len)..)?.split_at_checked(6)?;
                 Some([due, id.get(1..)?].concat())
             };
-            stream_members(rest).unwrap_or_default().into_iter().filter_map(place).collect()
+            stream_members(rest).unwrap_or_default().into_iter().filter_map(position).collect()
         }
         _ => Vec::new(),
     }
@@ -147,20 +147,20 @@ mod tests {
     fn no_tag_begins_another() {
         let names = ["qa", "qab", "q0123456789012", "q01234567890123", "s01234567890123", "sa"];
         let tags = names.map(tag);
-        for (place, one) in tags.iter().enumerate() {
-            for (other_place, other) in tags.iter().enumerate() {
-                assert!(place == other_place || !other.starts_with(one), "{one:?} begins {other:?}");
+        for (index, one) in tags.iter().enumerate() {
+            for (other_index, other) in tags.iter().enumerate() {
+                assert!(index == other_index || !other.starts_with(one), "{one:?} begins {other:?}");
             }
             assert!(one.len() <= LANE_MAX + 1);
         }
     }
 
     #[test]
-    fn turns_read_back_with_their_marks() {
+    fn the_claim_order_reads_back_with_its_marks() {
         let member = [&b"qwork\0"[..], &[0, 0, 0, 0, 1, 2], &[5], b"a-1", &[3]].concat();
-        let candidate = read_turn(&member, 6).unwrap();
+        let candidate = read_claim_order(&member, 6).unwrap();
         assert_eq!((candidate.ready.as_millis(), candidate.rank, candidate.id.as_str()), (258, 5, "a-1"));
         assert!(candidate.lost);
-        assert!(!read_turn(&member[..member.len() - 1], 6).unwrap().lost);
+        assert!(!read_claim_order(&member[..member.len() - 1], 6).unwrap().lost);
     }
 }

@@ -1,7 +1,7 @@
 //! Pages by due time and id.
 //!
 //! What is pending lies by lane and ready time, what is dead by due time, what ended by its end, what is in flight by
-//! id. Each of these sources tells places, a due time and an id, and how far it looked; where the first of them
+//! id. Each of these sources returns positions, a due time and an id, and how far it read; where the first of them
 //! stopped, the page ends. Then the messages are read in order until the page is full.
 
 use duly_core::{
@@ -21,13 +21,13 @@ use super::{
 
 /// How many places a page may read in vain before it ends early and says where to go on.
 const READ_MAX: usize = 5000;
-/// Lanes that one script looks at.
+/// Lanes that one script reads.
 const LANES_MAX: usize = 50;
 
 /// A due time, as it sorts, and an id.
 type Position = Vec<u8>;
 
-/// What a source told.
+/// What a source returned.
 #[derive(Debug, Default)]
 struct SourcePage {
     positions: Vec<Position>,
@@ -61,7 +61,8 @@ impl RedisStore {
             source_page.positions.iter().filter(|position| within(position)).collect();
         positions.sort_unstable();
         positions.dedup();
-        let mut ids = positions.iter().map(|position| place_in(position)).collect::<Result<Vec<_>, _>>()?;
+        let mut ids =
+            positions.iter().map(|position| read_position(position)).collect::<Result<Vec<_>, _>>()?;
         let beyond = ids.get(READ_MAX).is_some();
         ids.truncate(READ_MAX);
         let page = self.fill(query, &ids).await?;
@@ -121,13 +122,13 @@ impl RedisStore {
             }
             State::Dead => self.sorted_positions(self.keys.one(shard, "dead"), query, from, limit).await,
             State::InFlight => {
-                let claims = self.scan("HSCAN", self.keys.one(shard, "claim")).await?;
+                let claims = self.read_all("HSCAN", self.keys.one(shard, "claim")).await?;
                 // Where `prelude.lua` packs the due time.
                 let position = |(id, claim): (Vec<u8>, Vec<u8>)| Some([claim.get(34..40)?, &id].concat());
                 Ok(SourcePage { positions: claims.into_iter().filter_map(position).collect(), horizon: None })
             }
             _ => {
-                let ended = self.scan("ZSCAN", self.keys.one(shard, "ended")).await?;
+                let ended = self.read_all("ZSCAN", self.keys.one(shard, "ended")).await?;
                 let in_state = |member: Vec<u8>| ended_positions(&member, state_number(query.state));
                 Ok(SourcePage { positions: ended.into_keys().flat_map(in_state).collect(), horizon: None })
             }
@@ -191,7 +192,7 @@ impl RedisStore {
             (Some((b's', _)), _) => is_queue != Some(true),
             _ => true,
         };
-        let lanes = self.scan("ZSCAN", self.keys.one(shard, "soonest")).await?;
+        let lanes = self.read_all("ZSCAN", self.keys.one(shard, "soonest")).await?;
         Ok(lanes.into_keys().filter(wanted).collect())
     }
 }
@@ -208,19 +209,19 @@ fn end(query: &Query) -> Option<Vec<u8>> {
     query.due_to.map(|to| six(to).to_vec())
 }
 
-fn place_in(position: &[u8]) -> Result<(Timestamp, MessageId), StoreError> {
+fn read_position(position: &[u8]) -> Result<(Timestamp, MessageId), StoreError> {
     Ok((time(position).unwrap_or_default(), id_in(position)?))
 }
 
 fn id_in(position: &[u8]) -> Result<MessageId, StoreError> {
     let id = position.get(6..).and_then(|id| std::str::from_utf8(id).ok());
-    id.and_then(|id| MessageId::parse(id).ok()).ok_or_else(|| garbled("a place"))
+    id.and_then(|id| MessageId::parse(id).ok()).ok_or_else(|| garbled("a position"))
 }
 
 /// A place as a cursor. A horizon may be no id's place but lie before or behind all ids of a millisecond.
 fn cursor(position: &[u8]) -> Result<(Timestamp, MessageId), StoreError> {
-    let due = time(position).ok_or_else(|| garbled("a place"))?;
-    let last_id = || MessageId::parse(&"z".repeat(MessageId::LEN_MAX)).map_err(|_| garbled("a place"));
+    let due = time(position).ok_or_else(|| garbled("a position"))?;
+    let last_id = || MessageId::parse(&"z".repeat(MessageId::LEN_MAX)).map_err(|_| garbled("a position"));
     match position.get(6..) {
         None | Some([]) => Ok((due.saturating_sub(std::time::Duration::from_millis(1)), last_id()?)),
         Some([255, ..]) => Ok((due, last_id()?)),

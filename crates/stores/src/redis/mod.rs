@@ -82,8 +82,8 @@ pub struct RedisStore {
 struct Generation {
     /// Made with the store and kept in every shard: whoever flushes Redis removes it too.
     name: String,
-    /// It was said that the data is damaged or gone. Once is enough.
-    is_loss_told: AtomicBool,
+    /// That the data is damaged or lost has been logged. Once is enough.
+    is_loss_logged: AtomicBool,
 }
 
 impl fmt::Debug for RedisStore {

@@ -1,9 +1,9 @@
-//! The nodes that share a store: who is there, and who delivers what.
+//! The nodes that share a store: heartbeats and shard leases.
 //!
-//! A node says that it is there with every sweep, and is taken to be there for as long as a lease lasts. The shards of each lane
-//! to a sink are [shared](duly_core::assign_shards) among the nodes that serve it; every node comes to the same answer by itself, and takes
-//! what is its own as soon as nobody has it: the node before gave it back, or is there no more. Each taking has a fencing token that every
-//! claim is checked by, so a node that was away without knowing it gets nothing.
+//! A node writes a heartbeat with every sweep, and counts as alive for as long as a lease lasts. The shards of each lane to a sink are
+//! [assigned](duly_core::assign_shards) to the nodes that serve it. Every node computes the same assignment by itself, and acquires its
+//! shard leases as soon as they are free: the owner before has released them, or is no longer alive. Each shard lease has a fencing token
+//! that every claim is checked by, so a node that was paused without knowing it claims nothing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -30,35 +30,35 @@ use crate::shared::{
 const SCRIPTS: u16 = 2;
 
 impl RedisStore {
-    /// Says that this node is there and serves these lanes, and sees to it that it delivers its share of them. Gives how soon this
-    /// must be done again.
+    /// Writes the heartbeat of this node with the lanes that it serves, and requests its shard leases. Returns when this must be done
+    /// again.
     pub(super) async fn announce(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
-        let _asking = self.nodes.asking.lock().await;
-        self.ask_for_rights(now, serves).await
+        let _guard = self.nodes.requesting.lock().await;
+        self.request_leases(now, serves).await
     }
 
-    async fn ask_for_rights(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
-        let there = self.be_there(now, self.membership.join_kind(), &serves).await?;
+    async fn request_leases(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
+        let members = self.heartbeat(now, self.membership.join_kind(), &serves).await?;
         self.membership.joined();
-        let instances: Vec<[u8; 8]> = there.iter().map(|member| member.instance.to_be_bytes()).collect();
-        let requests = self.nodes.lock().share_out(there, serves, self.keys.shards());
+        let instances: Vec<[u8; 8]> = members.iter().map(|member| member.instance.to_be_bytes()).collect();
+        let requests = self.nodes.lock().assign(members, serves, self.keys.shards());
         let reachable = requests.iter().filter(|(shard, _)| !self.faults.is_failing(**shard));
         let asking = reachable.map(|(shard, requests)| self.own(now, *shard, &instances, requests));
         // All of them to their ends: an answer that nobody takes is one that did not come. A shard that fails alone is asked again
         // once it works.
         join_all(asking).await.into_iter().collect::<Result<(), _>>()?;
         let mut state = self.nodes.lock();
-        state.tidy();
+        state.remove_unserved();
         // A lease is renewed well before it ends, also when one sweep or two fail.
         let often = self.options.lease / 4;
         let is_waiting = state.is_waiting() && !self.faults.any();
         Ok(if is_waiting { ASK_AGAIN.min(often) } else { often })
     }
 
-    /// A lane is claimed from that was not announced: by somebody who does not sweep, or has not yet.
+    /// Announces a lane that is claimed from before a sweep announced it.
     pub(super) async fn serve(&self, now: Now, lane: &str) -> Result<(), StoreError> {
-        if let Some((_asking, serves)) = self.nodes.unannounced(lane).await {
-            self.ask_for_rights(now, serves).await?;
+        if let Some((_guard, serves)) = self.nodes.unannounced(lane).await {
+            self.request_leases(now, serves).await?;
         }
         Ok(())
     }
@@ -67,12 +67,12 @@ impl RedisStore {
         &self,
         now: Now,
         shard: u16,
-        there: &[[u8; 8]],
+        alive: &[[u8; 8]],
         requests: &[LeaseRequest],
     ) -> Result<(), StoreError> {
         let mut cmd = self.call(&scripts::OWN, shard, now);
-        cmd.arg(&self.options.instance.to_be_bytes()).arg(there.len());
-        there.iter().for_each(|instance| {
+        cmd.arg(&self.options.instance.to_be_bytes()).arg(alive.len());
+        alive.iter().for_each(|instance| {
             cmd.arg(instance);
         });
         for LeaseRequest { lane, wanted } in requests {
@@ -80,7 +80,7 @@ impl RedisStore {
         }
         let reply = match self.run(&scripts::OWN, &cmd).await {
             Ok(reply) => reply,
-            Err(error) => return self.faults.note(shard, error),
+            Err(error) => return self.faults.record(shard, error),
         };
         let token = |reply: &Vec<u8>| if reply.is_empty() { Some(0) } else { number(reply) };
         let tokens: Option<Vec<_>> = reply.iter().map(token).collect();
@@ -90,8 +90,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Says that this node is there. Gives all that are.
-    pub(super) async fn be_there(
+    /// Writes the heartbeat of this node. Returns all live nodes.
+    pub(super) async fn heartbeat(
         &self,
         now: Now,
         join_kind: JoinKind,
@@ -121,11 +121,11 @@ impl RedisStore {
             return Err(self.refused(refused, join_kind));
         }
         let member = |pair: &[Vec<u8>]| read_member(&pair[0], &pair[1], self.options.instance);
-        // One that tells what is not understood here came with other scripts, and will not be let in.
+        // A status that cannot be read is of a node with other scripts, which is refused.
         Ok(rest.chunks_exact(2).filter_map(member).collect())
     }
 
-    /// Redis let this node not be there.
+    /// Why the heartbeat of this node was refused.
     fn refused(&self, why: &[u8], join_kind: JoinKind) -> StoreError {
         if let [b'v', status @ ..] = why {
             // What comes behind its name may be written otherwise there.
@@ -141,7 +141,7 @@ impl RedisStore {
         self.membership.replaced(&self.options.node)
     }
 
-    /// What this node tells of itself: version of the scripts 2, name 1 + n, then lines.
+    /// The status of this node: version of the scripts 2, name 1 + n, then lines.
     fn status_bytes(&self, serves: &BTreeSet<String>) -> Vec<u8> {
         let name = &self.options.node;
         let mut status = SCRIPTS.to_be_bytes().to_vec();
@@ -160,7 +160,7 @@ impl RedisStore {
         Ok(display_order(known.into_iter().filter_map(read).map(|member| member.status).collect()))
     }
 
-    /// This node goes. What it did not say, others find out when its time is over.
+    /// Removes this node. If that fails, its heartbeat expires.
     pub(super) async fn leave(&self) {
         let mut call = scripts::LEAVE.key(&self.keys.nodes);
         let call = call.key(&self.keys.alive);
@@ -171,7 +171,7 @@ impl RedisStore {
     }
 }
 
-/// The names of the nodes that are there, to somebody who is none of them.
+/// The names of the live nodes, for a caller that is none of them.
 pub(super) async fn names_in(link: &mut Link, keys: &Keys, tick: u64) -> Result<Vec<String>, StoreError> {
     let fault = |error| sorted(&error);
     let alive: Vec<Vec<u8>> = redis::cmd("ZRANGEBYSCORE")
@@ -183,10 +183,9 @@ pub(super) async fn names_in(link: &mut Link, keys: &Keys, tick: u64) -> Result<
         .map_err(fault)?;
     let status: Vec<(Vec<u8>, Vec<u8>)> =
         redis::cmd("HGETALL").arg(&keys.nodes).query_async(link).await.map_err(fault)?;
-    let there = status.into_iter().filter(|(instance, _)| alive.contains(instance));
-    let mut names: Vec<_> = there
-        .filter_map(|(instance, status)| Some(read_member(&instance, &status, 0)?.status.name))
-        .collect();
+    let live = status.into_iter().filter(|(instance, _)| alive.contains(instance));
+    let mut names: Vec<_> =
+        live.filter_map(|(instance, status)| Some(read_member(&instance, &status, 0)?.status.name)).collect();
     names.sort_unstable();
     Ok(names)
 }

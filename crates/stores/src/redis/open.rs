@@ -102,7 +102,7 @@ impl RedisStore {
         let store = Self {
             link,
             keys,
-            generation: Generation { name: generation, is_loss_told: AtomicBool::new(false) },
+            generation: Generation { name: generation, is_loss_logged: AtomicBool::new(false) },
             time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             room: Room::default(),
@@ -117,21 +117,21 @@ impl RedisStore {
             options,
         };
         store.begin_paused().await?;
-        let there = store.join_anew(now).await?;
-        store.recover(now, there.as_ref()).await?;
+        let alive = store.join_as_new(now).await?;
+        store.recover(now, alive.as_ref()).await?;
         let totals = store.reachable_totals().await?;
         store.room.update(store.room.ask(), totals.pending + totals.in_flight);
         Ok(store)
     }
 
-    /// Becomes a node. Gives the instances of all; `None` if the key of the nodes is damaged: a sweep joins once it is repaired.
-    async fn join_anew(&self, now: Now) -> Result<Option<HashSet<u64>>, StoreError> {
-        match self.be_there(now, JoinKind::New, &BTreeSet::new()).await {
-            Ok(there) => {
+    /// Becomes a node. Returns the instances of all; `None` if the key of the nodes is damaged: a sweep joins once it is repaired.
+    async fn join_as_new(&self, now: Now) -> Result<Option<HashSet<u64>>, StoreError> {
+        match self.heartbeat(now, JoinKind::New, &BTreeSet::new()).await {
+            Ok(alive) => {
                 self.membership.joined();
-                Ok(Some(there.into_iter().map(|member| member.instance).collect()))
+                Ok(Some(alive.into_iter().map(|member| member.instance).collect()))
             }
-            Err(error) => self.faults.note(Part::Nodes, error).map(|()| None),
+            Err(error) => self.faults.record(Part::Nodes, error).map(|()| None),
         }
     }
 
@@ -139,7 +139,7 @@ impl RedisStore {
     async fn all_claims(&self) -> Result<Vec<Found>, StoreError> {
         let mut reply = Vec::with_capacity(usize::from(self.keys.shards()));
         for shard in 0..self.keys.shards() {
-            reply.push((shard, self.scan("HSCAN", self.keys.one(shard, "claim")).await));
+            reply.push((shard, self.read_all("HSCAN", self.keys.one(shard, "claim")).await));
         }
         let mut found = Vec::new();
         for (shard, claims) in self.faults.answered(reply, |shard| *shard)? {
@@ -158,11 +158,11 @@ impl RedisStore {
 
     /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock. Without knowing
     /// who is there, what processes hold is lost with its leases. A shard that is damaged is left to its leases, too.
-    async fn recover(&self, now: Now, there: Option<&HashSet<u64>>) -> Result<(), StoreError> {
+    async fn recover(&self, now: Now, alive: Option<&HashSet<u64>>) -> Result<(), StoreError> {
         let mut found = self.all_claims().await?;
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
-        let is_over = |process: &u64| there.is_some_and(|there| !there.contains(process));
+        let is_over = |process: &u64| alive.is_some_and(|alive| !alive.contains(process));
         let ended = |claim: &Found| claim.process.filter(is_over);
         let suspect_held: HashSet<u64> =
             found.iter().filter(|claim| claim.suspect).filter_map(ended).collect();
@@ -173,7 +173,7 @@ impl RedisStore {
             let what = match ended(&claim) {
                 Some(process) if claim.suspect || !suspect_held.contains(&process) => "l".to_owned(),
                 Some(_) => "d".to_owned(),
-                // Wherever wall time went meanwhile, no lease lasts longer than it was given for.
+                // Even if wall time has stepped meanwhile, no lease lasts longer than it was given for.
                 // A span that something else wrote may be any number.
                 None if claim.end > time.saturating_add(claim.span).saturating_add(CLOCKS_APART_US) => {
                     format!("e{}", time + claim.span)
@@ -191,8 +191,8 @@ impl RedisStore {
                     cmd.arg(claim.id.as_slice()).arg(claim.token).arg(what);
                 }
                 match self.run(&scripts::RECOVER, &cmd).await {
-                    Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.note(shard, id)),
-                    Err(error) => self.faults.note(shard, error)?,
+                    Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.record(shard, id)),
+                    Err(error) => self.faults.record(shard, error)?,
                 }
             }
         }
@@ -222,7 +222,7 @@ async fn check_server(link: &mut Link, options: &Options) -> Result<(), StoreErr
     let (_, found) = findings(link).await?;
     for finding in found {
         if finding.may_be_allowed && options.allow_volatile {
-            tracing::warn!("{}; allowed by allow_volatile", finding.what);
+            tracing::warn!(finding = finding.what, "server not durable; allowed by allow_volatile");
             continue;
         }
         let allow = if finding.may_be_allowed { "; or allow it by setting allow_volatile" } else { "" };
@@ -310,7 +310,7 @@ async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<S
         let mut holds_messages = redis::cmd("EXISTS");
         holds_messages.arg(keys.one(shard, "msg"));
         if new && known && holds_messages.query_async::<bool>(link).await.map_err(fault)? {
-            tracing::warn!(prefix = options.prefix, shard, key, "key was gone from Redis and is made anew");
+            tracing::warn!(prefix = options.prefix, shard, key, "shard key missing in Redis; recreated");
         } else if new && known {
             tracing::error!(
                 prefix = options.prefix,

@@ -1,4 +1,4 @@
-//! Outcomes of messages when one shard cannot take its own: those of the others are not held up, and nothing is told wrongly.
+//! Outcomes of messages when one shard cannot take its own: those of the others are not held up, and no answer is wrong.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use duly_core::{
 
 use super::{RedisStore, call::by_shard, scripts};
 
-/// More are forgotten: asked about again, they are told as lost leases.
+/// More are forgotten: if asked about again, they are answered as lost leases.
 const RECORDED_MAX: usize = 10_000;
 /// More are left to the ends of their leases, and delivered again.
 const DEFERRED_MAX: usize = 10_000;
@@ -97,7 +97,7 @@ impl RedisStore {
             if let Some(error) = of_shard.error {
                 let again = ready.iter().filter(|one| one.shard == of_shard.shard).cloned();
                 lock(&self.outcomes.deferred).extend(again);
-                failed = failed.or(self.faults.note(of_shard.shard, error).err());
+                failed = failed.or(self.faults.record(of_shard.shard, error).err());
             }
         }
         failed.map_or(Ok(()), Err)

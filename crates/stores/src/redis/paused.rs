@@ -1,4 +1,4 @@
-//! Which lanes are paused, and what is known of that while Redis cannot tell.
+//! Which lanes are paused, also while the set in Redis cannot be read.
 
 use std::{
     collections::HashSet,
@@ -79,12 +79,12 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Takes note that the set cannot be read. Gives the error back if it is not that key's alone.
-    fn note_paused(&self, error: StoreError) -> Result<(), StoreError> {
+    /// Records that the set cannot be read. Returns the error if it is not of that key alone.
+    fn record_paused_fault(&self, error: StoreError) -> Result<(), StoreError> {
         if error.kind == StoreErrorKind::Damaged {
             self.paused.was_damaged.store(true, Relaxed);
         }
-        self.faults.note(Part::Paused, self.of_paused(error))
+        self.faults.record(Part::Paused, self.of_paused(error))
     }
 
     /// Whether this lane is paused; as it was known before, if that key alone cannot be read.
@@ -95,7 +95,7 @@ impl RedisStore {
                     self.paused.set(lane.as_bytes(), is_paused);
                     return Ok(is_paused);
                 }
-                Err(error) => self.note_paused(error)?,
+                Err(error) => self.record_paused_fault(error)?,
             }
         }
         Ok(self.paused.names().contains(lane.as_bytes()))
@@ -114,7 +114,7 @@ impl RedisStore {
             Err(error) => {
                 // Without memory what was damaged cannot be written back yet. The next sweep tries again.
                 if error.kind != StoreErrorKind::Full {
-                    self.note_paused(error)?;
+                    self.record_paused_fault(error)?;
                 }
                 Ok((self.paused.names(), ReadState::Cached))
             }

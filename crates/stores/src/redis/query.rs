@@ -1,4 +1,4 @@
-//! Looks that change nothing: records, lanes, books, forecast.
+//! Queries: records, lanes, totals, forecast.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,9 +18,9 @@ use super::{
 };
 use crate::shared::lane::lane_of;
 
-/// How much a step of a scan, or a pipeline, takes at once.
+/// How much a step of HSCAN or ZSCAN, or a pipeline, reads at once.
 pub(super) const STEP: usize = 500;
-/// Fields of a hash that are asked for by name; more are found by a scan of what there is.
+/// Fields of a hash that are asked for by name; more are found by reading all of them.
 const FIELDS_MAX: u64 = 2000;
 
 /// Whether bodies come along.
@@ -74,7 +74,7 @@ impl RedisStore {
         Ok(sum_of(try_join_all(shards).await?))
     }
 
-    /// The books of the shards that answer; the others are taken note of.
+    /// The totals of the shards that answer; the faults of the others are recorded.
     pub(super) async fn reachable_totals(&self) -> Result<Totals, StoreError> {
         let of_shard = |shard| async move { (shard, self.totals_of(shard).await) };
         let reply = join_all((0..self.keys.shards()).map(of_shard)).await;
@@ -92,7 +92,7 @@ impl RedisStore {
             return Err(self.data_lost());
         }
         let mut totals = [0; TOTAL_FIELDS.len()];
-        totals.iter_mut().zip(counts).for_each(|(book, count)| *book = count.unwrap_or(0));
+        totals.iter_mut().zip(counts).for_each(|(total, count)| *total = count.unwrap_or(0));
         Ok(totals)
     }
 
@@ -122,7 +122,7 @@ impl RedisStore {
     /// The numbers of every lane in one shard.
     async fn lanes_in(&self, shard: u16, now: Now) -> Result<HashMap<Vec<u8>, Numbers>, StoreError> {
         let mut lanes: HashMap<Vec<u8>, Numbers> = HashMap::new();
-        for (field, count) in self.scan("HSCAN", self.keys.one(shard, "count")).await? {
+        for (field, count) in self.read_all("HSCAN", self.keys.one(shard, "count")).await? {
             let Some((kind, name)) = field.split_first().filter(|(kind, _)| **kind != b'#') else { continue };
             let Some(count) = number(&count) else {
                 unreadable_field(&field);
@@ -205,19 +205,23 @@ impl RedisStore {
             let counts: Vec<Option<u64>> = self.ask(&cmd).await?;
             return Ok(wanted.into_iter().zip(counts).filter_map(|(at, count)| Some((at, count?))).collect());
         }
-        let all = self.scan("HSCAN", key).await?;
+        let all = self.read_all("HSCAN", key).await?;
         let read = |(field, count): (Vec<u8>, Vec<u8>)| Some((number(&field)?, number(&count)?));
         let counts = all.into_iter().filter_map(read);
         Ok(counts.filter(|(at, _)| units.contains(at)).collect())
     }
 
     /// All of a hash or a sorted set, in bounded steps, each field once.
-    pub(super) async fn scan(&self, word: &str, key: &str) -> Result<HashMap<Vec<u8>, Vec<u8>>, StoreError> {
+    pub(super) async fn read_all(
+        &self,
+        command: &str,
+        key: &str,
+    ) -> Result<HashMap<Vec<u8>, Vec<u8>>, StoreError> {
         let mut all = HashMap::new();
         let mut cursor = b"0".to_vec();
         loop {
-            let cmd = redis::cmd(word).arg(key).arg(&cursor).arg("COUNT").arg(STEP).to_owned();
-            let (next, pairs) = self.ask::<(Vec<u8>, Vec<Pair>)>(&cmd).await?;
+            let cmd = redis::cmd(command).arg(key).arg(&cursor).arg("COUNT").arg(STEP).to_owned();
+            let (next, pairs) = self.ask::<(Vec<u8>, Vec<FieldAndValue>)>(&cmd).await?;
             all.extend(pairs);
             cursor = next;
             if cursor == b"0" {
@@ -242,7 +246,7 @@ fn sum_of(shards: impl IntoIterator<Item = ShardTotals>) -> Totals {
 }
 
 /// A field and its value, a member and its score.
-type Pair = (Vec<u8>, Vec<u8>);
+type FieldAndValue = (Vec<u8>, Vec<u8>);
 
 /// One lane in one shard.
 #[derive(Debug, Default)]
@@ -254,12 +258,12 @@ struct Numbers {
     oldest_ready: Option<Timestamp>,
 }
 
-/// Something else wrote a counter or its name: it counts as none, and keeps no other lane from being told.
+/// Something else wrote a counter or its name: it counts as none, and the other lanes are returned.
 fn unreadable_field(field: &[u8]) {
     tracing::warn!(field = %String::from_utf8_lossy(field), "counter of a lane unreadable; left out");
 }
 
-/// As `get.lua` tells it.
+/// Reads an answer of `get.lua`.
 fn record(id: &MessageId, reply: &Bytes) -> Result<Option<Record>, StoreError> {
     let Some(in_flight) = reply.first() else { return Ok(None) };
     let unpacked = packed::unpack(id.clone(), &reply.slice(1..));

@@ -22,7 +22,7 @@ const CONNECTIONS_MAX: usize = 8;
 /// How long replicas may take to say that they have a message.
 const WITHIN: Duration = Duration::from_secs(2);
 /// How long a batch waits for one of the connections. Behind replicas that hang it would only wait for others that wait.
-const TURN_WITHIN: Duration = Duration::from_secs(2);
+const CONNECTION_WITHIN: Duration = Duration::from_secs(2);
 /// How long they may take to answer when nothing waits for it but the question whether they would.
 const CHECK_WITHIN: Duration = Duration::from_millis(500);
 
@@ -64,7 +64,7 @@ impl Replicas {
     }
 }
 
-/// A connection, and the turn to use it.
+/// A connection, and the permit to use it.
 pub(super) struct ReplicatedConnection<'a> {
     pub(super) connection: MultiplexedConnection,
     _permit: SemaphorePermit<'a>,
@@ -72,12 +72,12 @@ pub(super) struct ReplicatedConnection<'a> {
 
 impl RedisStore {
     /// A connection over which one batch is written and then waited for.
-    pub(super) async fn replicated_turn(&self) -> Result<ReplicatedConnection<'_>, StoreError> {
+    pub(super) async fn replicated_connection(&self) -> Result<ReplicatedConnection<'_>, StoreError> {
         let busy = || {
             let what = "replicas are slow to say that they have messages, and as many as may wait for them do; try again";
             StoreError::new(StoreErrorKind::Unavailable, what)
         };
-        let permit = tokio::time::timeout(TURN_WITHIN, self.replicas.permits.acquire()).await;
+        let permit = tokio::time::timeout(CONNECTION_WITHIN, self.replicas.permits.acquire()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or_else(busy)?;
         self.replicated_by(permit).await
     }

@@ -27,9 +27,9 @@ impl RedisStore {
         let recorded =
             |settle: &Settle| self.outcomes.take_recorded(&settle.receipt, letter(&settle.settlement));
         let mut answers: Vec<Option<Settled>> = batch.iter().map(recorded).collect();
-        let open: Vec<usize> = (0..batch.len()).filter(|place| answers[*place].is_none()).collect();
-        let items = open.iter().map(|place| {
-            let Settle { receipt, settlement } = &batch[*place];
+        let open: Vec<usize> = (0..batch.len()).filter(|index| answers[*index].is_none()).collect();
+        let items = open.iter().map(|index| {
+            let Settle { receipt, settlement } = &batch[*index];
             (receipt, packed_verdict(now, settlement))
         });
         let shards =
@@ -40,7 +40,7 @@ impl RedisStore {
         let read = |reply: &[u8]| self.settle_reply(reply);
         let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, read).await;
         let failed =
-            self.take_answers(done, Patience::Once, |place, settled| answers[open[place]] = Some(settled));
+            self.take_answers(done, Patience::Once, |index, settled| answers[open[index]] = Some(settled));
         let replies = batch.iter().zip(answers);
         if let Err(error) = failed {
             // All of it is asked about again.
@@ -76,9 +76,9 @@ impl RedisStore {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt));
         };
         let done = self.run_by_shard((&scripts::EXTEND, now), shards, begin, put, settled).await;
-        // What a shard does not say is not lost: its leases may last longer than it is away.
+        // A shard that does not answer loses nothing: its leases may last longer than the outage.
         let mut answers = vec![Settled::Unknown; receipts.len()];
-        self.take_answers(done, Patience::None, |place, settled| answers[place] = settled)?;
+        self.take_answers(done, Patience::None, |index, settled| answers[index] = settled)?;
         Ok(answers)
     }
 
@@ -86,7 +86,7 @@ impl RedisStore {
     pub(super) fn settle_reply(&self, reply: &[u8]) -> Option<Settled> {
         if let Some((b'x', id)) = reply.split_first() {
             let text = std::str::from_utf8(id).ok()?;
-            self.faults.damaged.note(self.keys.shard_of(&MessageId::parse(text).ok()?), id);
+            self.faults.damaged.record(self.keys.shard_of(&MessageId::parse(text).ok()?), id);
             return Some(Settled::Lost);
         }
         settled(reply)
@@ -102,10 +102,10 @@ impl RedisStore {
     ) -> Result<(), StoreError> {
         let mut failed = None;
         for ShardAnswers { shard, answers, error } in done {
-            answers.into_iter().for_each(|(place, settled)| take(place, settled));
+            answers.into_iter().for_each(|(index, settled)| take(index, settled));
             if let Some(error) = error {
                 let was_failing = self.faults.is_failing(shard);
-                let is_alone = self.faults.note(shard, error.clone()).is_ok();
+                let is_alone = self.faults.record(shard, error.clone()).is_ok();
                 let is_first = patience == Patience::Once && !was_failing;
                 failed = failed.or((is_first || !is_alone).then_some(error));
             }

@@ -49,20 +49,20 @@ pub(super) struct ShardFaults {
 #[derive(Debug)]
 struct Failing {
     error: StoreError,
-    /// How often it was asked in vain since it was last told.
-    untold: u32,
+    /// How often it failed since it was last logged.
+    unlogged: u32,
 }
 
-/// The log tells of a part again after so many failures, about once a minute at the pace of sweeps: not every part makes a node not ready.
-const TELL_EVERY: u32 = 30;
+/// A part is logged again after so many failures, about once a minute: not every part makes a node not ready.
+const LOG_EVERY: u32 = 30;
 
 impl ShardFaults {
     pub(super) fn new(by_server: bool) -> Self {
         Self { by_server, failing: Mutex::default(), damaged: DamagedMessages::default() }
     }
 
-    /// Takes note of an error of one part. Gives it back if it is not of that part alone.
-    pub(super) fn note(&self, part: impl Into<Part>, error: StoreError) -> Result<(), StoreError> {
+    /// Records a fault of one part. Returns the error if it is not of that part alone.
+    pub(super) fn record(&self, part: impl Into<Part>, error: StoreError) -> Result<(), StoreError> {
         let part = part.into();
         let is_alone = match error.kind {
             StoreErrorKind::Damaged => matches!(part, Part::Shard(_)) || !is_gone(&error),
@@ -73,11 +73,11 @@ impl ShardFaults {
             return Err(error);
         }
         let error = error.in_words(|what| format!("{part}: {what}"));
-        let untold = self.lock().get(&part).map_or(TELL_EVERY, |before| before.untold + 1);
-        if untold >= TELL_EVERY {
+        let unlogged = self.lock().get(&part).map_or(LOG_EVERY, |before| before.unlogged + 1);
+        if unlogged >= LOG_EVERY {
             tracing::error!(%error, "store part failed");
         }
-        self.lock().insert(part, Failing { error, untold: untold % TELL_EVERY });
+        self.lock().insert(part, Failing { error, unlogged: unlogged % LOG_EVERY });
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl ShardFaults {
         all.into_iter().filter(works).collect()
     }
 
-    /// What shards said, of those that answered. An error if none did, or if the error is not a shard's alone.
+    /// The answers of the shards that answered. An error if none did, or if the error is not a shard's alone.
     pub(super) fn answered<S, T>(
         &self,
         reply: Vec<(S, Result<T, StoreError>)>,
@@ -129,7 +129,7 @@ impl ShardFaults {
                     answers.push((of, reply));
                 }
                 Err(error) => {
-                    self.note(shard(&of), error.clone())?;
+                    self.record(shard(&of), error.clone())?;
                     failed = Some(error);
                 }
             }
@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn what_cannot_be_reached_is_a_shards_alone_only_where_servers_are_many() {
         let (one, many) = (ShardFaults::new(false), ShardFaults::new(true));
-        one.note(3, error(StoreErrorKind::Unavailable)).unwrap_err();
-        many.note(3, error(StoreErrorKind::Unavailable)).unwrap();
+        one.record(3, error(StoreErrorKind::Unavailable)).unwrap_err();
+        many.record(3, error(StoreErrorKind::Unavailable)).unwrap();
         assert_eq!(one.reachable(vec![1, 3], |shard| *shard), [1, 3]);
         assert_eq!(many.reachable(vec![1, 3], |shard| *shard), [1]);
         assert_eq!(many.reachable(vec![3], |shard| *shard), [3], "there is nobody else to ask");
@@ -169,10 +169,10 @@ mod tests {
     #[test]
     fn a_damaged_key_is_of_its_part_alone_and_data_that_is_gone_is_not() {
         let faults = ShardFaults::new(false);
-        faults.note(Part::Paused, error(StoreErrorKind::Damaged)).unwrap();
-        faults.note(Part::Nodes, data_lost("x")).unwrap_err();
+        faults.record(Part::Paused, error(StoreErrorKind::Damaged)).unwrap();
+        faults.record(Part::Nodes, data_lost("x")).unwrap_err();
         assert_eq!((faults.any(), faults.first_shard()), (true, None));
-        faults.note(0, data_lost("x")).unwrap();
+        faults.record(0, data_lost("x")).unwrap();
         assert!(
             faults.first_shard().is_some_and(|error| is_gone(&error)),
             "also with the part named before it"

@@ -25,8 +25,8 @@ impl RedisStore {
         commands.cmd("ZRANGEBYSCORE").arg(&self.keys.alive).arg(after).arg("+inf");
         let reply = self.ask_all::<(Fields, Members)>(&commands);
         let ((status, alive), (paused, _)) = try_join(reply, self.paused_lanes()).await?;
-        let there = status.into_iter().filter(|(instance, _)| alive.contains(instance));
-        let names: HashMap<_, _> = there
+        let live = status.into_iter().filter(|(instance, _)| alive.contains(instance));
+        let names: HashMap<_, _> = live
             .filter_map(|(instance, status)| {
                 let name = read_member(&instance, &status, 0)?.status.name;
                 Some((instance, name))
@@ -49,16 +49,16 @@ impl RedisStore {
         commands.cmd("ZRANGEBYSCORE").arg(self.keys.one(shard, "soonest"));
         commands.arg("-inf").arg(now.wall().as_millis());
         commands.arg("WITHSCORES").arg("LIMIT").arg(0).arg(paused.len().min(PAUSED_MAX) + 1);
-        let (generation, rights, due): (Option<String>, Fields, Scores) = self.ask_all(&commands).await?;
+        let (generation, leases, due): (Option<String>, Fields, Scores) = self.ask_all(&commands).await?;
         if generation.as_ref() != Some(&self.generation.name) {
             return Err(self.data_lost());
         }
         // The instance, then the fencing token.
-        let owner = |(lane, right): (Vec<u8>, Vec<u8>)| {
-            let node = names.get(right.get(..8)?)?.clone();
+        let owner = |(lane, lease): (Vec<u8>, Vec<u8>)| {
+            let node = names.get(lease.get(..8)?)?.clone();
             Some(ShardOwner::new(lane_of(&lane)?, node))
         };
-        let mut owners: Vec<_> = rights.into_iter().filter_map(owner).collect();
+        let mut owners: Vec<_> = leases.into_iter().filter_map(owner).collect();
         owners.sort_by(|a, b| a.lane.cmp(&b.lane));
         let first = due.into_iter().find(|(lane, _)| !paused.contains(lane));
         let oldest = first.map(|(_, at)| Timestamp::from_millis(at as u64));

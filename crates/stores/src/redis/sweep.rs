@@ -44,7 +44,7 @@ struct ShardReply {
 impl RedisStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let answered_before = self.room.ask();
-        self.clear_doubts(now).await?;
+        self.release_unconfirmed(now).await?;
         self.settle_deferred(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         let again_within = self.announce_node(now, names.iter().cloned().collect()).await?;
@@ -62,7 +62,7 @@ impl RedisStore {
         let is_paused = |name: &String| paused.contains(name.as_bytes());
         let next = |(lane, name): (&Lane, &String)| {
             let of = |reply: &ShardReply| reply.next.get(name.as_bytes()).copied().or(reply.bound);
-            // What other nodes deliver is theirs to look at.
+            // The lanes that other nodes deliver are theirs to sweep.
             let own = |shard: u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(name, shard);
             let times = reply.iter().filter(|(shard, _)| own(*shard)).filter_map(|(_, reply)| of(reply));
             times.min().filter(|_| !is_paused(name)).map(|next| (lane.clone(), next))
@@ -97,7 +97,7 @@ impl RedisStore {
                 Ok(again_within)
             }
             Err(error) => {
-                self.faults.note(Part::Nodes, error)?;
+                self.faults.record(Part::Nodes, error)?;
                 Ok(self.options.lease / 4)
             }
         }
@@ -169,7 +169,7 @@ impl RedisStore {
         answer: &'a [Vec<u8>],
     ) -> Result<(ShardReply, &'a [Vec<u8>]), StoreError> {
         let (reply, rest) = read(answer)?;
-        reply.damaged.iter().for_each(|id| self.faults.damaged.note(shard, id));
+        reply.damaged.iter().for_each(|id| self.faults.damaged.record(shard, id));
         Ok((reply, rest))
     }
 }

@@ -10,7 +10,7 @@ use duly_core::{MessageId, Now, store::StoreError};
 use super::{RedisStore, call::ITEMS_MAX, scripts};
 
 /// More are left to the ends of their leases.
-const DOUBTS_MAX: usize = 10_000;
+const UNCONFIRMED_MAX: usize = 10_000;
 
 /// What may be claimed by a call that failed.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl UnconfirmedCalls {
             return;
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = DOUBTS_MAX.saturating_sub(open.len());
+        let room = UNCONFIRMED_MAX.saturating_sub(open.len());
         open.extend(ids.take(room).map(|id| UnconfirmedCall { shard, number, id }));
     }
 
@@ -58,8 +58,8 @@ impl UnconfirmedCalls {
 }
 
 impl RedisStore {
-    /// Hands back what was claimed without anybody knowing: it never went anywhere, so nothing counts.
-    pub(super) async fn clear_doubts(&self, now: Now) -> Result<(), StoreError> {
+    /// Releases what was claimed without an answer: no message was delivered, so no attempt counts.
+    pub(super) async fn release_unconfirmed(&self, now: Now) -> Result<(), StoreError> {
         let mut unconfirmed = self.unconfirmed.take();
         unconfirmed.sort_by_key(|unconfirmed_call| unconfirmed_call.shard);
         let parts = unconfirmed.chunk_by(|a, b| a.shard == b.shard).flat_map(|shard| shard.chunks(ITEMS_MAX));
@@ -71,10 +71,10 @@ impl RedisStore {
                 continue;
             }
             match self.run(&scripts::RECOVER, &self.recovery(now, shard, part)).await {
-                Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.note(shard, id)),
+                Ok(reply) => reply.iter().skip(1).for_each(|id| self.faults.damaged.record(shard, id)),
                 Err(error) => {
                     self.unconfirmed.put_back(part);
-                    failed = self.faults.note(shard, error).err();
+                    failed = self.faults.record(shard, error).err();
                 }
             }
         }

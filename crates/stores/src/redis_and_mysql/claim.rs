@@ -1,4 +1,4 @@
-//! Claiming: the index says whose turn it is, and MySQL whether that is so.
+//! Claiming: the index selects the messages, and MySQL confirms each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use crate::{
         claim_order::{ClaimOrder, ShardCandidates, each, next_behind, next_beside, select_claims},
         lane::lane_text,
     },
-    sql::{ClaimRequest, Entry, Owned, TOGETHER_MAX},
+    sql::{BATCH_MAX, ClaimRequest, Entry, Owned},
 };
 
 /// How often entries that match nothing are swept aside before a claim comes back with nothing.
@@ -29,12 +29,12 @@ impl RedisAndMysqlStore {
         self.sql.serve(now, &lane).await?;
         for _ in 0..ROUNDS_MAX {
             let shards = self.sql.shards_of(&claim.lane, &lane);
-            let limit = claim.limit.min(TOGETHER_MAX);
+            let limit = claim.limit.min(BATCH_MAX);
             let count = each(limit, shards.len().max(1)) + 1;
             let seen = match self.index.first(lane_no, shards.iter().map(|(shard, _)| *shard), count).await {
                 Ok(seen) => seen,
-                Err(away) => {
-                    self.health.away(&away);
+                Err(error) => {
+                    self.health.record_failure(&error);
                     return self.sql.claim(now, claim).await;
                 }
             };
@@ -69,7 +69,7 @@ impl RedisAndMysqlStore {
         Ok(in_truth.into_iter().map(|(_, at)| at).chain(next).min())
     }
 
-    /// Claims those whose turn it is. Gives nothing if none of them was as the index has it.
+    /// Claims the selected messages. Returns nothing if none of them was as the index has it.
     async fn take(
         &self,
         now: Now,
@@ -80,15 +80,15 @@ impl RedisAndMysqlStore {
         selected: BTreeMap<usize, Vec<&(ClaimOrder, i64)>>,
     ) -> Result<Option<Claimed>, StoreError> {
         debug_assert_eq!(seen.len(), shards.len());
-        let entry = |place: &usize, (candidate, version): &(ClaimOrder, i64)| Entry {
+        let entry = |nth: &usize, (candidate, version): &(ClaimOrder, i64)| Entry {
             lane_no,
-            shard: shards[*place].0,
+            shard: shards[*nth].0,
             candidate: candidate.clone(),
             version: *version,
         };
         let entries: Vec<_> = selected
             .iter()
-            .flat_map(|(place, candidates)| candidates.iter().map(move |candidate| entry(place, candidate)))
+            .flat_map(|(nth, candidates)| candidates.iter().map(move |candidate| entry(nth, candidate)))
             .collect();
         // Of a message that was moved there may be several: the latest counts.
         let mut versions: HashMap<_, i64> = HashMap::new();
@@ -101,7 +101,7 @@ impl RedisAndMysqlStore {
         let candidates = |candidates: &Vec<&(ClaimOrder, i64)>| {
             candidates.iter().filter(is_latest).map(|(candidate, _)| candidate.clone()).collect()
         };
-        let of_shards = selected.iter().map(|(place, of)| (shards[*place], candidates(of))).collect();
+        let of_shards = selected.iter().map(|(nth, of)| (shards[*nth], candidates(of))).collect();
         let call = self.sql.next_call();
         let request =
             ClaimRequest { claim, lane, lane_no, call, shards: of_shards, versions: Some(versions) };
@@ -123,7 +123,7 @@ impl RedisAndMysqlStore {
         match self.index.remove(&over).await {
             Ok(_) => self.health.dropped(dropped),
             // They stay there, match nothing, and are dropped some other time.
-            Err(away) => self.health.away(&away),
+            Err(error) => self.health.record_failure(&error),
         }
         if claims.leased.is_empty() && dropped > 0 {
             return Ok(None);

@@ -18,17 +18,17 @@ pub(super) struct Health {
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct State {
-    /// Its number, while it is there and whole.
+    /// Its number, while it is reachable and complete.
     pub(super) epoch: Option<u64>,
-    /// The number it last had, and in which run of the server.
+    /// The number it last had, and the run of the server that it was in.
     pub(super) last: Option<(u64, String)>,
-    /// It had everything that is ready by then, when it was last looked after.
+    /// It had everything that is ready by then, at its last upkeep.
     pub(super) whole: Timestamp,
     /// It has everything that is ready by then, whatever came since.
     pub(super) covered: Timestamp,
-    /// When it was last looked after.
+    /// When its last upkeep was.
     pub(super) tended: Option<Monotonic>,
-    /// That it is away has been said.
+    /// The failure has been logged.
     is_reported: bool,
 }
 
@@ -43,8 +43,8 @@ impl Health {
         state.epoch.is_some() && now.wall() <= state.covered
     }
 
-    /// It could not be asked: until it has been looked after, everything is found in MySQL.
-    pub(super) fn away(&self, why: &impl std::fmt::Display) {
+    /// A call to the index failed: until upkeep has checked it, everything is found in MySQL.
+    pub(super) fn record_failure(&self, why: &impl std::fmt::Display) {
         let mut state = self.lock();
         state.epoch = None;
         if !std::mem::replace(&mut state.is_reported, true) {
@@ -55,7 +55,7 @@ impl Health {
         }
     }
 
-    /// It is there and whole.
+    /// The index is reachable and complete.
     pub(super) fn good(&self, epoch: u64, run: String) {
         let mut state = self.lock();
         state.epoch = Some(epoch);

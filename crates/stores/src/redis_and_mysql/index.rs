@@ -14,28 +14,28 @@ use redis_link::{Address, Link, Reach};
 use super::entry;
 use crate::{shared::claim_order::ShardCandidates, sql::Entry};
 
-/// An index that does not answer within this is away: there is another way.
+/// An index that does not answer within this is unavailable: messages are found in MySQL.
 const REACH: Reach = Reach::within(Duration::from_millis(800));
 /// How many entries go with one command.
-const TOGETHER_MAX: usize = 500;
+const BATCH_MAX: usize = 500;
 
 /// Why the index could not be asked.
 #[derive(Debug)]
-pub(super) struct Away(String);
+pub(super) struct IndexError(String);
 
-impl std::fmt::Display for Away {
+impl std::fmt::Display for IndexError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<RedisError> for Away {
+impl From<RedisError> for IndexError {
     fn from(error: RedisError) -> Self {
         Self(error.to_string())
     }
 }
 
-/// The way to the index.
+/// The connection to the index, and its keys.
 pub(super) struct Index {
     address: Address,
     link: Mutex<Option<Link>>,
@@ -59,7 +59,7 @@ impl Index {
         })
     }
 
-    pub(super) async fn link(&self) -> Result<Link, Away> {
+    pub(super) async fn link(&self) -> Result<Link, IndexError> {
         let known = || self.link.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(link) = known() {
             return Ok(link);
@@ -69,16 +69,16 @@ impl Index {
         Ok(link)
     }
 
-    async fn ask<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<T, Away> {
+    async fn ask<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<T, IndexError> {
         Ok(cmd.query_async(&mut self.link().await?).await?)
     }
 
-    /// Puts entries there. Gives how many were not there before.
-    pub(super) async fn add(&self, entries: &[Entry]) -> Result<u64, Away> {
+    /// Puts entries there. Returns how many were not there before.
+    pub(super) async fn add(&self, entries: &[Entry]) -> Result<u64, IndexError> {
         let adding = by_shard(entries).into_iter().flat_map(|(shard, entries)| {
             let key = &self.keys[usize::from(shard)].0;
             let commands: Vec<_> = entries
-                .chunks(TOGETHER_MAX)
+                .chunks(BATCH_MAX)
                 .map(|part| {
                     let mut cmd = redis::cmd("ZADD");
                     cmd.arg(key);
@@ -95,8 +95,8 @@ impl Index {
         Ok(added.into_iter().sum())
     }
 
-    /// Takes entries away. Gives how many were there.
-    pub(super) async fn remove(&self, entries: &[Entry]) -> Result<u64, Away> {
+    /// Removes entries. Returns how many were there.
+    pub(super) async fn remove(&self, entries: &[Entry]) -> Result<u64, IndexError> {
         let commands: Vec<_> = by_shard(entries)
             .into_iter()
             .map(|(shard, entries)| {
@@ -118,24 +118,24 @@ impl Index {
         lane_no: i64,
         shards: impl Iterator<Item = u16>,
         count: usize,
-    ) -> Result<Vec<ShardCandidates<i64>>, Away> {
+    ) -> Result<Vec<ShardCandidates<i64>>, IndexError> {
         let commands: Vec<_> = shards.map(|shard| (shard, self.range(shard, lane_no, count))).collect();
-        let looking = commands.iter().map(|(shard, cmd)| async move {
+        let reads = commands.iter().map(|(shard, cmd)| async move {
             let members: Vec<Vec<u8>> = self.ask(cmd).await?;
             let cut = members.len() == count;
             let entries = members.iter().filter_map(|member| entry::read(member, *shard));
-            Ok::<_, Away>(ShardCandidates {
+            Ok::<_, IndexError>(ShardCandidates {
                 candidates: entries.map(|entry| (entry.candidate, entry.version)).collect(),
                 cut,
             })
         });
-        try_join_all(looking).await
+        try_join_all(reads).await
     }
 
     /// When the first is ready in each of these queues.
-    pub(super) async fn firsts(&self, queues: &[(i64, u16)]) -> Result<Vec<Option<Timestamp>>, Away> {
+    pub(super) async fn firsts(&self, queues: &[(i64, u16)]) -> Result<Vec<Option<Timestamp>>, IndexError> {
         let mut firsts = Vec::with_capacity(queues.len());
-        for part in queues.chunks(TOGETHER_MAX) {
+        for part in queues.chunks(BATCH_MAX) {
             let commands: Vec<_> =
                 part.iter().map(|(lane_no, shard)| self.range(*shard, *lane_no, 1)).collect();
             let replies: Vec<Vec<Vec<u8>>> = try_join_all(commands.iter().map(|cmd| self.ask(cmd))).await?;
@@ -153,8 +153,13 @@ impl Index {
         cmd
     }
 
-    /// Some entries of one shard, behind `after`, as they lie.
-    pub(super) async fn scan(&self, shard: u16, after: &[u8], count: usize) -> Result<Vec<Entry>, Away> {
+    /// A page of the entries of one shard after `after`, in their order.
+    pub(super) async fn page(
+        &self,
+        shard: u16,
+        after: &[u8],
+        count: usize,
+    ) -> Result<Vec<Entry>, IndexError> {
         let mut cmd = redis::cmd("ZRANGEBYLEX");
         let from = if after.is_empty() { b"-".to_vec() } else { [b"(", after].concat() };
         cmd.arg(&self.keys[usize::from(shard)].0).arg(from).arg("+").arg("LIMIT").arg(0).arg(count);
@@ -163,15 +168,15 @@ impl Index {
     }
 
     /// How many entries there are.
-    pub(super) async fn len(&self) -> Result<u64, Away> {
+    pub(super) async fn len(&self) -> Result<u64, IndexError> {
         let count = |(key, _): &(String, String)| redis::cmd("ZCARD").arg(key).to_owned();
         let commands: Vec<_> = self.keys.iter().map(count).collect();
         let counts: Vec<u64> = try_join_all(commands.iter().map(|cmd| self.ask(cmd))).await?;
         Ok(counts.into_iter().sum())
     }
 
-    /// The number that every shard bears, if all bear the same; and which run of the server it is, where that can be told.
-    pub(super) async fn mark(&self) -> Result<(Option<u64>, String), Away> {
+    /// The number of the index, if all shards have the same; and the run id of the server, where there is one.
+    pub(super) async fn mark(&self) -> Result<(Option<u64>, String), IndexError> {
         let get = |(_, mark): &(String, String)| redis::cmd("GET").arg(mark).to_owned();
         let commands: Vec<_> = self.keys.iter().map(get).collect();
         let marks: Vec<Option<u64>> = try_join_all(commands.iter().map(|cmd| self.ask(cmd))).await?;
@@ -179,7 +184,7 @@ impl Index {
         Ok((first.filter(|_| marks.iter().all(|mark| *mark == first)), self.run().await?))
     }
 
-    async fn run(&self) -> Result<String, Away> {
+    async fn run(&self) -> Result<String, IndexError> {
         // In a cluster, or behind sentinels, several servers answer.
         if !matches!(self.link().await?, Link::Single(..)) {
             return Ok(String::new());
@@ -190,17 +195,17 @@ impl Index {
     }
 
     /// From now on it is the index of this number.
-    pub(super) async fn set_mark(&self, epoch: u64) -> Result<(), Away> {
+    pub(super) async fn set_mark(&self, epoch: u64) -> Result<(), IndexError> {
         let set = |(_, mark): &(String, String)| redis::cmd("SET").arg(mark).arg(epoch).to_owned();
         let commands: Vec<_> = self.keys.iter().map(set).collect();
         try_join_all(commands.iter().map(|cmd| self.ask::<()>(cmd))).await?;
         Ok(())
     }
 
-    /// Tells other nodes.
-    pub(super) async fn publish(&self, hints: &[String]) -> Result<(), Away> {
-        let tell = |hint: &String| redis::cmd("PUBLISH").arg(&self.channel).arg(hint).to_owned();
-        let commands: Vec<_> = hints.iter().map(tell).collect();
+    /// Publishes hints to the other nodes.
+    pub(super) async fn publish(&self, hints: &[String]) -> Result<(), IndexError> {
+        let publish = |hint: &String| redis::cmd("PUBLISH").arg(&self.channel).arg(hint).to_owned();
+        let commands: Vec<_> = hints.iter().map(publish).collect();
         try_join_all(commands.iter().map(|cmd| self.ask::<u64>(cmd))).await?;
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::{ServerClock, SqlStore, shared::hints::HintListener};
 
 impl RedisAndMysqlStore {
     /// Opens the store in the MySQL at `mysql`, with its index in the Redis at `redis`, makes what is not there, and becomes one of its
-    /// nodes. Redis may be away.
+    /// nodes. Redis may be unreachable.
     ///
     /// Time goes by the clock that is given here, and that is that of MySQL: give it to whoever uses the store. `machine` is this
     /// machine's.

@@ -48,8 +48,8 @@ impl RedisAndMysqlStore {
             let forgotten = self.sql.waiting_in(queue, None, now.wall(), STEP).await?;
             match self.index.add(&forgotten).await {
                 Ok(added) => self.health.restored(added),
-                Err(away) => {
-                    self.health.away(&away);
+                Err(error) => {
+                    self.health.record_failure(&error);
                     return Ok(());
                 }
             }
@@ -75,10 +75,10 @@ impl RedisAndMysqlStore {
 
     /// An entry without a row goes.
     async fn compare_entries(&self, position: &mut Position) -> Result<(), StoreError> {
-        let entries = match self.index.scan(position.shard, &position.member, STEP).await {
+        let entries = match self.index.page(position.shard, &position.member, STEP).await {
             Ok(entries) => entries,
-            Err(away) => {
-                self.health.away(&away);
+            Err(error) => {
+                self.health.record_failure(&error);
                 return Ok(());
             }
         };
@@ -94,7 +94,7 @@ impl RedisAndMysqlStore {
             entries.into_iter().zip(waiting).filter(|(_, waits)| !waits).map(|(entry, _)| entry).collect();
         match self.index.remove(&stale).await {
             Ok(removed) => self.health.dropped(removed),
-            Err(away) => self.health.away(&away),
+            Err(error) => self.health.record_failure(&error),
         }
         Ok(())
     }
@@ -113,8 +113,8 @@ impl RedisAndMysqlStore {
             let rows = self.sql.waiting_in(queue, position.candidate.as_ref(), until, STEP).await?;
             match self.index.add(&rows).await {
                 Ok(added) => self.health.restored(added),
-                Err(away) => {
-                    self.health.away(&away);
+                Err(error) => {
+                    self.health.record_failure(&error);
                     return Ok(());
                 }
             }

@@ -1,4 +1,4 @@
-//! Looking after the index: is it there and whole, and does it have what comes next?
+//! Upkeep of the index: whether it is reachable and complete, and has what is due next.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use duly_core::{
     store::{StoreError, Sweep},
 };
 
-use super::{RedisAndMysqlStore, index::Away};
+use super::{RedisAndMysqlStore, index::IndexError};
 use crate::sql::{ASKED_MAX, Entry, NEAR};
 
-/// How often the index is looked after.
+/// How often the upkeep of the index runs.
 pub(super) const TEND_EVERY: Duration = Duration::from_secs(1);
 /// How many entries are brought in at once, and how often in one sweep.
-const TOGETHER_MAX: usize = 500;
+const BATCH_MAX: usize = 500;
 const ROUNDS_MAX: usize = 10;
 
 impl RedisAndMysqlStore {
-    /// Tells the index of what was just committed and is ready soon. If it does not hear, the rows are marked for later.
+    /// Adds to the index what was just committed and is ready soon. If that fails, the rows are marked for later.
     pub(super) async fn update_index(&self, now: Now) {
         let index_entries = self.sql.take_index_entries();
         if index_entries.is_empty() || self.health.lock().epoch.is_none() {
@@ -29,8 +29,8 @@ impl RedisAndMysqlStore {
             self.index.add(&index_entries).await?;
             self.index.publish(&hints).await
         };
-        if let Err(away) = published.await {
-            self.health.away(&away);
+        if let Err(error) = published.await {
+            self.health.record_failure(&error);
             if let Err(error) = self.sql.mark_unindexed(&index_entries).await {
                 tracing::debug!(%error, "index read-ahead failed; messages are found when they are due");
             }
@@ -68,11 +68,12 @@ impl RedisAndMysqlStore {
         }
         let queues = self.sql.queues_of(lanes);
         if queues.len() > ASKED_MAX {
-            // A command for each would take longer than the one statement by which MySQL tells of all.
+            // A command for each would take longer than the one statement by which MySQL answers for all.
             return None;
         }
-        let places: Vec<_> = queues.iter().map(|(_, place)| *place).collect();
-        let firsts = self.index.firsts(&places).await.inspect_err(|away| self.health.away(away)).ok()?;
+        let keys: Vec<_> = queues.iter().map(|(_, key)| *key).collect();
+        let firsts =
+            self.index.firsts(&keys).await.inspect_err(|error| self.health.record_failure(error)).ok()?;
         let mut next: Vec<(Lane, Timestamp)> = Vec::new();
         for ((lane, _), ready) in queues.into_iter().zip(firsts) {
             let Some(ready) = ready else { continue };
@@ -84,51 +85,51 @@ impl RedisAndMysqlStore {
         Some(next)
     }
 
-    /// Sees to it that the index is there, whole, and has what comes next. Gives whether there is more to do at once.
+    /// Makes the index complete, with what is due next. Returns whether there is more to do at once.
     pub(super) async fn tend(&self, now: Now) -> Result<bool, StoreError> {
         self.health.lock().tended = Some(now.mono());
         let (mark, run) = match self.index.mark().await {
             Ok(found) => found,
-            Err(away) => {
-                self.health.away(&away);
+            Err(error) => {
+                self.health.record_failure(&error);
                 return Ok(false);
             }
         };
         let expected = self.sql.index_epoch().await?;
         let last = self.health.lock().last.clone();
-        // A server that was started anew may have lost the last of what it was told. An index that was built again since
+        // A server that was started again may have lost its last entries. An index that was built again since
         // then has another number.
         let is_whole = |epoch: u64| last.is_none_or(|(known, of)| of == run || known != epoch);
         match mark.filter(|_| mark == expected).filter(|epoch| is_whole(*epoch)) {
             Some(epoch) => self.health.good(epoch, run),
             None if self.sql.is_first_node() => {
-                if let Err(away) = self.rebuild(now, expected, run).await? {
-                    self.health.away(&away);
+                if let Err(error) = self.rebuild(now, expected, run).await? {
+                    self.health.record_failure(&error);
                     return Ok(false);
                 }
             }
             None => {
-                self.health.away(&"it is not whole, and the first node has yet to build it again");
+                self.health.record_failure(&"it is not whole, and the first node has yet to build it again");
                 return Ok(false);
             }
         }
         self.bring_in(now).await
     }
 
-    /// Builds the index anew: marks everything that it is to have, and then says that it is another one.
+    /// Builds the index again: marks everything that it is to have, and then says that it is another one.
     async fn rebuild(
         &self,
         now: Now,
         known: Option<u64>,
         run: String,
-    ) -> Result<Result<(), Away>, StoreError> {
+    ) -> Result<Result<(), IndexError>, StoreError> {
         let epoch = known.unwrap_or_default().max(now.wall_micros()) + 1;
         tracing::info!("index rebuild started");
         self.sql.set_index_epoch(epoch).await?;
         let until = now.wall().saturating_add(self.options.horizon);
         let mut last = None;
         loop {
-            let queues = self.sql.queues_behind(last, TOGETHER_MAX).await?;
+            let queues = self.sql.queues_behind(last, BATCH_MAX).await?;
             for queue in &queues {
                 self.mark_queue(*queue, until).await?;
             }
@@ -137,8 +138,8 @@ impl RedisAndMysqlStore {
                 break;
             }
         }
-        if let Err(away) = self.index.set_mark(epoch).await {
-            return Ok(Err(away));
+        if let Err(error) = self.index.set_mark(epoch).await {
+            return Ok(Err(error));
         }
         self.health.rebuilt();
         self.health.good(epoch, run);
@@ -149,40 +150,40 @@ impl RedisAndMysqlStore {
     async fn mark_queue(&self, queue: (i64, u16), until: Timestamp) -> Result<(), StoreError> {
         let mut after = None;
         loop {
-            let part = self.sql.waiting_in(queue, after.as_ref(), until, TOGETHER_MAX).await?;
+            let part = self.sql.waiting_in(queue, after.as_ref(), until, BATCH_MAX).await?;
             self.sql.mark_unindexed(&part).await?;
-            if part.len() < TOGETHER_MAX {
+            if part.len() < BATCH_MAX {
                 return Ok(());
             }
             after = part.last().map(|entry| entry.candidate.clone());
         }
     }
 
-    /// Brings in what is marked, the soonest first. Gives whether there is more.
+    /// Brings in what is marked, the soonest first. Returns whether there is more.
     async fn bring_in(&self, now: Now) -> Result<bool, StoreError> {
         let until = now.wall().saturating_add(self.options.horizon);
         let rounds = if self.sql.is_first_node() { ROUNDS_MAX } else { 0 };
         for _ in 0..rounds {
-            let entries = self.sql.to_index(until, TOGETHER_MAX).await?;
+            let entries = self.sql.to_index(until, BATCH_MAX).await?;
             let Some(epoch) = self.health.lock().epoch.filter(|_| !entries.is_empty()) else { break };
             let published = async {
                 if self.index.len().await? >= self.options.entries_max {
                     return Ok(false);
                 }
                 self.index.add(&entries).await?;
-                Ok::<_, Away>(true)
+                Ok::<_, IndexError>(true)
             };
             match published.await {
                 Ok(true) => self.sql.mark_indexed(&entries, epoch).await?,
                 Ok(false) => break,
-                Err(away) => {
-                    self.health.away(&away);
+                Err(error) => {
+                    self.health.record_failure(&error);
                     return Ok(false);
                 }
             }
         }
         // What is left is found in MySQL when its time comes, and so is all behind it. What comes to wait from now on and is
-        // not told to the index at once is not ready before `NEAR` is over.
+        // not added to the index at once is not ready before `NEAR` is over.
         let left = self.sql.to_index(until, 1).await?;
         let whole = left
             .first()

@@ -26,7 +26,7 @@ pub(crate) struct ShardCandidates<T> {
     pub(crate) cut: bool,
 }
 
-/// How many to look at in each shard, so that together there are surely enough when ids spread evenly. Fewer may be
+/// How many to read in each shard, so that together there are surely enough when ids spread evenly. Fewer may be
 /// given then; never one out of order.
 pub(crate) fn each(limit: usize, shards: usize) -> usize {
     let mean = limit.div_ceil(shards);

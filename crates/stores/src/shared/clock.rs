@@ -132,7 +132,7 @@ mod tests {
             ask(&clock, &machine, sent_at, sent_at + before, sent_at + before + after);
             let (now, truth) = (clock.now(), sent_at + before + after + HOUR_US);
             assert!(now.wall_micros() <= truth && truth <= now.latest_micros(), "{now:?} and it is {truth}");
-            // An answer that took long tells less, and is no reason to know less than before, but for the drift.
+            // A slow answer is less exact. It does not widen the bound by more than the drift.
             assert!(now.latest_micros() - now.wall_micros() <= doubt.saturating_add(200), "{now:?}");
             doubt = doubt.min(now.latest_micros() - now.wall_micros());
         }

@@ -1,4 +1,4 @@
-//! Wake-ups from other nodes, over a connection that listens. They may be lost: the sweep finds what they would have told.
+//! Wake-ups from other nodes, over a connection that listens. They may be lost: the sweep finds the same messages.
 
 use duly_core::store::Hint;
 use futures_util::{StreamExt, stream::BoxStream};

@@ -15,11 +15,11 @@ use super::{lane::lane_of, shard_leases::is_to_a_sink};
 
 /// The most shards of a store.
 pub(crate) const SHARDS_MAX: u16 = 256;
-/// How often a server is asked for its time before anything goes by it: one answer may be slow.
+/// How often a server is asked for its time before the clock is used: one answer may be slow.
 pub(crate) const CLOCK_QUESTIONS: usize = 5;
 /// What is to be this node's and is still another's is asked for again after this.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// A node tells of so many of its lanes, sinks first.
+/// A status names so many lanes of its node, sinks first.
 const LANES_MAX: usize = 200;
 
 /// How a node comes: a process that has just started, or one that says that it is still there.
@@ -46,7 +46,7 @@ impl Membership {
         if self.has_joined.load(Ordering::Relaxed) { JoinKind::Again } else { JoinKind::New }
     }
 
-    /// Closes the store for this node. Says whether it was open.
+    /// Closes the store for this node. Returns whether it was open.
     pub(crate) fn close(&self) -> bool {
         !self.is_closed.swap(true, Ordering::Relaxed)
     }
@@ -64,7 +64,7 @@ impl Membership {
             "another node named {name:?} has come to this store, so this one stops: every node needs a name of its own"
         );
         if self.close() {
-            tracing::error!("{what}");
+            tracing::error!(node = name, "node replaced by another of its name; store closed");
         }
         StoreError::new(StoreErrorKind::Closed, what)
     }
@@ -83,7 +83,7 @@ pub(crate) fn options_fault(shards: u16, node: &str) -> Option<String> {
     None
 }
 
-/// What a node tells the others, in lines: its version, how many shards it has, its clock's skew, and its lanes.
+/// The status of a node, in lines: its version, how many shards it has, its clock's skew, and its lanes.
 pub(crate) fn status_text(owned: usize, skew_us: Option<i64>, serves: &BTreeSet<String>) -> String {
     let skew = skew_us.unwrap_or_default();
     let mut lines = vec![env!("CARGO_PKG_VERSION").to_owned(), owned.to_string(), skew.to_string()];
@@ -94,7 +94,7 @@ pub(crate) fn status_text(owned: usize, skew_us: Option<i64>, serves: &BTreeSet<
     lines.join("\n")
 }
 
-/// Reads [`status_text`]. One that tells what is not understood here is of another version.
+/// Reads [`status_text`]. A status that cannot be read is of another version.
 pub(crate) fn read_status(name: &str, this: bool, text: &str) -> Option<NodeStatus> {
     let mut lines = text.split('\n');
     let mut status = NodeStatus::new(name, this, lines.next()?);

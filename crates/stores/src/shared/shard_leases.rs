@@ -1,4 +1,4 @@
-//! Which shards of which lanes are to be this node's, and which of them it has: the bookkeeping, without the server.
+//! The shard leases of this node, as assigned and as granted: the bookkeeping, without the server.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -12,42 +12,42 @@ use super::lane::lane_of;
 /// A shard, and the token by which this node may claim from it, where that takes one.
 pub(crate) type Owned = (u16, Option<u64>);
 
-/// What this node knows of all of them.
+/// The nodes and the shard leases, as this node knows them.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     state: Mutex<State>,
-    /// Held while the server is asked for rights: answers are taken in the order in which it gave them.
-    pub(crate) asking: tokio::sync::Mutex<()>,
+    /// Locked while leases are requested: answers are applied in the order in which the server gave them.
+    pub(crate) requesting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Those that are there, this one too.
-    there: Vec<Member>,
+    /// The nodes that are alive, this one too.
+    members: Vec<Member>,
     /// The lanes that this node serves.
     pub(crate) serves: BTreeSet<String>,
-    /// Per lane to a sink and shard: what this node has of it.
-    rights: HashMap<String, Vec<ShardLease>>,
+    /// The leases of this node by lane to a sink, then by shard.
+    leases: HashMap<String, Vec<ShardLease>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ShardLease {
     /// 0: none.
     token: u64,
-    /// It is to be this node's.
+    /// The assignment gives the shard to this node.
     wanted: bool,
-    /// The server was asked and its answer did not come: it may have given or taken the right. Until it is asked again, a right that
-    /// is not wanted might stay this node's for ever, with nobody to deliver by it.
-    unsure: bool,
+    /// The server was asked and its answer did not come: it may have granted or released the lease. Until it is asked again, a lease
+    /// that is not wanted might stay this node's for ever, and nobody would deliver from the shard.
+    unconfirmed: bool,
 }
 
 impl ShardLease {
     fn is_settled(self) -> bool {
-        self.wanted == (self.token > 0) && !self.unsure
+        self.wanted == (self.token > 0) && !self.unconfirmed
     }
 }
 
-/// A node that is there.
+/// A node that is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) instance: u64,
@@ -60,20 +60,20 @@ impl Nodes {
     }
 
     /// The shards of a lane to a sink that this node may claim from, each with its token.
-    pub(crate) fn rights(&self, lane: &str) -> Vec<(u16, u64)> {
+    pub(crate) fn leases(&self, lane: &str) -> Vec<(u16, u64)> {
         let state = self.lock();
-        let rights = state.rights.get(lane).into_iter().flatten();
+        let leases = state.leases.get(lane).into_iter().flatten();
         (0..)
-            .zip(rights)
-            .filter(|(_, right)| right.wanted && right.token > 0)
+            .zip(leases)
+            .filter(|(_, lease)| lease.wanted && lease.token > 0)
             .map(|(s, r)| (s, r.token))
             .collect()
     }
 
     pub(crate) fn may_claim(&self, lane: &str, shard: u16) -> bool {
         let state = self.lock();
-        let right = state.rights.get(lane).and_then(|rights| rights.get(usize::from(shard)));
-        right.is_some_and(|right| right.wanted && right.token > 0)
+        let lease = state.leases.get(lane).and_then(|leases| leases.get(usize::from(shard)));
+        lease.is_some_and(|lease| lease.wanted && lease.token > 0)
     }
 
     /// The shards of a lane that this node may claim from, and by which lease where that takes one.
@@ -81,10 +81,11 @@ impl Nodes {
         if lane.queue().is_some() {
             return (0..shards).map(|shard| (shard, None)).collect();
         }
-        self.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
+        self.leases(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
     }
 
-    /// If this node has not told that it serves `lane`, which is to a sink: all the lanes to tell now, and the turn to ask the server.
+    /// If this node has not announced that it serves `lane`, which is to a sink: all the lanes to announce now, and the lock to request
+    /// leases.
     pub(crate) async fn unannounced(
         &self,
         lane: &str,
@@ -92,45 +93,45 @@ impl Nodes {
         if !is_to_a_sink(lane) || self.lock().serves.contains(lane) {
             return None;
         }
-        let asking = self.asking.lock().await;
+        let guard = self.requesting.lock().await;
         let mut serves = self.lock().serves.clone();
         // Another call may have announced it while this one waited.
-        serves.insert(lane.to_owned()).then_some((asking, serves))
+        serves.insert(lane.to_owned()).then_some((guard, serves))
     }
 
-    /// The server says that this token is no right to it any more. A newer one may be.
-    pub(crate) fn lost(&self, lane: &str, shard: u16, token: u64) {
+    /// The server refused a claim by this token. A newer token may be valid.
+    pub(crate) fn lose_lease(&self, lane: &str, shard: u16, token: u64) {
         let mut state = self.lock();
-        if let Some(right) = state.rights.get_mut(lane).and_then(|rights| rights.get_mut(usize::from(shard)))
-            && right.token == token
+        if let Some(lease) = state.leases.get_mut(lane).and_then(|leases| leases.get_mut(usize::from(shard)))
+            && lease.token == token
         {
-            *right = ShardLease { token: 0, unsure: true, ..*right };
+            *lease = ShardLease { token: 0, unconfirmed: true, ..*lease };
         }
     }
 }
 
 impl State {
-    /// Takes note of who is there, and shares the lanes out anew. Gives per shard what is to be asked for or given back.
-    pub(crate) fn share_out(
+    /// Stores which nodes are alive and assigns the shards again. Returns, per shard, the leases to request or to release.
+    pub(crate) fn assign(
         &mut self,
-        there: Vec<Member>,
+        members: Vec<Member>,
         serves: BTreeSet<String>,
         shards: u16,
     ) -> BTreeMap<u16, Vec<LeaseRequest>> {
-        self.there = there;
+        self.members = members;
         self.serves = serves;
         for lane in &self.serves {
-            if is_to_a_sink(lane) && !self.rights.contains_key(lane) {
-                self.rights.insert(lane.clone(), vec![ShardLease::default(); usize::from(shards)]);
+            if is_to_a_sink(lane) && !self.leases.contains_key(lane) {
+                self.leases.insert(lane.clone(), vec![ShardLease::default(); usize::from(shards)]);
             }
         }
         let mut requests: BTreeMap<u16, Vec<LeaseRequest>> = BTreeMap::new();
-        for (lane, rights) in &mut self.rights {
-            let wanted = wanted(lane, &self.there, &self.serves, shards);
-            for (shard, (right, wanted)) in (0..).zip(rights.iter_mut().zip(wanted)) {
-                right.wanted = wanted;
-                if !right.is_settled() {
-                    right.unsure = true;
+        for (lane, leases) in &mut self.leases {
+            let wanted = wanted(lane, &self.members, &self.serves, shards);
+            for (shard, (lease, wanted)) in (0..).zip(leases.iter_mut().zip(wanted)) {
+                lease.wanted = wanted;
+                if !lease.is_settled() {
+                    lease.unconfirmed = true;
                     requests.entry(shard).or_default().push(LeaseRequest { lane: lane.clone(), wanted });
                 }
             }
@@ -140,67 +141,67 @@ impl State {
 
     pub(crate) fn apply_tokens(&mut self, shard: u16, requests: &[LeaseRequest], tokens: &[u64]) {
         for (request, token) in requests.iter().zip(tokens) {
-            let rights = self.rights.get_mut(&request.lane);
-            if let Some(right) = rights.and_then(|rights| rights.get_mut(usize::from(shard))) {
-                *right = ShardLease { token: *token, unsure: false, ..*right };
+            let leases = self.leases.get_mut(&request.lane);
+            if let Some(lease) = leases.and_then(|leases| leases.get_mut(usize::from(shard))) {
+                *lease = ShardLease { token: *token, unconfirmed: false, ..*lease };
             }
         }
     }
 
-    /// What the server says that this node has of a shard, by lane. Where that is not what is known here, the server is asked about it
-    /// again: after a crash it may have forgotten the second in which a right changed hands, and then this node may have one that it
-    /// takes to be given back, so that nobody would deliver by it.
+    /// Compares the leases of a shard with those that the server has for this node, by lane. Each difference is requested again: after
+    /// a crash the server may have lost the second in which a lease changed its owner. This node might then own a lease that it takes
+    /// for released, and nobody would deliver from the shard.
     pub(crate) fn compare(&mut self, shard: u16, owned: &HashMap<String, u64>, shards: u16) {
         for lane in owned.keys().filter(|lane| is_to_a_sink(lane)) {
-            if !self.rights.contains_key(lane) {
-                self.rights.insert(lane.clone(), vec![ShardLease::default(); usize::from(shards)]);
+            if !self.leases.contains_key(lane) {
+                self.leases.insert(lane.clone(), vec![ShardLease::default(); usize::from(shards)]);
             }
         }
-        for (lane, rights) in &mut self.rights {
-            if let Some(right) = rights.get_mut(usize::from(shard)) {
-                right.unsure |= right.token != owned.get(lane).copied().unwrap_or_default();
+        for (lane, leases) in &mut self.leases {
+            if let Some(lease) = leases.get_mut(usize::from(shard)) {
+                lease.unconfirmed |= lease.token != owned.get(lane).copied().unwrap_or_default();
             }
         }
     }
 
-    /// Whether something is not yet as it is to be.
+    /// Whether a lease is not yet as it is assigned.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.rights.values().flatten().any(|right| !right.is_settled())
+        self.leases.values().flatten().any(|lease| !lease.is_settled())
     }
 
-    /// How many this node has.
+    /// How many leases this node has.
     pub(crate) fn owned(&self) -> usize {
-        self.rights.values().flatten().filter(|right| right.token > 0).count()
+        self.leases.values().flatten().filter(|lease| lease.token > 0).count()
     }
 
-    /// Forgets lanes that are served no more, once everything of them was given back.
-    pub(crate) fn tidy(&mut self) {
-        let Self { rights, serves, .. } = self;
-        rights.retain(|lane, rights| {
-            serves.contains(lane) || rights.iter().any(|right| right.token > 0 || right.unsure)
+    /// Removes lanes that are no longer served, once all their leases are released.
+    pub(crate) fn remove_unserved(&mut self) {
+        let Self { leases, serves, .. } = self;
+        leases.retain(|lane, leases| {
+            serves.contains(lane) || leases.iter().any(|lease| lease.token > 0 || lease.unconfirmed)
         });
     }
 }
 
-/// A lane of one shard that is to become this node's, or to be given back.
+/// A shard lease to acquire, or to release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LeaseRequest {
     pub(crate) lane: String,
     pub(crate) wanted: bool,
 }
 
-/// Which shards of the lane are to be this node's.
-fn wanted(lane: &str, there: &[Member], serves: &BTreeSet<String>, shards: u16) -> Vec<bool> {
+/// Which shards of the lane are assigned to this node.
+fn wanted(lane: &str, members: &[Member], serves: &BTreeSet<String>, shards: u16) -> Vec<bool> {
     let (Some(name), true) = (lane_of(lane.as_bytes()), serves.contains(lane)) else {
         return vec![false; usize::from(shards)];
     };
     let serving =
         |member: &&Member| member.status.this || member.status.lanes.iter().any(|served| served == lane);
-    let nodes: Vec<_> = there.iter().filter(serving).collect();
+    let nodes: Vec<_> = members.iter().filter(serving).collect();
     let names: Vec<_> = nodes.iter().map(|member| member.status.name.as_str()).collect();
     assign_shards(&name, shards, &names)
         .into_iter()
-        .map(|place| nodes.get(place).is_some_and(|node| node.status.this))
+        .map(|node| nodes.get(node).is_some_and(|node| node.status.this))
         .collect()
 }
 
@@ -237,9 +238,9 @@ mod tests {
         let alone = || vec![member("a", 1, true)];
         let many = || (2..9).map(|n| member(&n.to_string(), n, false)).chain(alone()).collect::<Vec<_>>();
         let all: Vec<_> = (0..4).map(|shard| (shard, true)).collect();
-        assert_eq!(requested(&state.share_out(alone(), serves(), 4)), all);
-        // Nobody tells what the server said. It may have given the rights, so they are given back by name.
-        let requests = state.share_out(many(), serves(), 4);
+        assert_eq!(requested(&state.assign(alone(), serves(), 4)), all);
+        // The answer did not come. The server may have granted the leases, so each is released explicitly.
+        let requests = state.assign(many(), serves(), 4);
         let back: Vec<_> = requested(&requests).into_iter().filter(|(_, wanted)| !wanted).collect();
         assert!(back.len() >= 2, "{requests:?}");
         assert!(state.is_waiting());
@@ -247,42 +248,42 @@ mod tests {
             state.apply_tokens(*shard, requests, &[u64::from(requests[0].wanted)]);
         }
         assert!(!state.is_waiting());
-        assert_eq!(requested(&state.share_out(many(), serves(), 4)), []);
+        assert_eq!(requested(&state.assign(many(), serves(), 4)), []);
     }
 
     #[test]
     fn a_right_that_the_server_knows_otherwise_is_asked_about_again() {
         let mut state = State::default();
         let alone = || vec![member("a", 1, true)];
-        for (shard, requests) in &state.share_out(alone(), serves(), 2) {
+        for (shard, requests) in &state.assign(alone(), serves(), 2) {
             state.apply_tokens(*shard, requests, &[7]);
         }
         let owned = |lane: &str, token| HashMap::from([(lane.to_owned(), token)]);
         state.compare(0, &owned(LANE, 7), 2);
         state.compare(1, &owned(LANE, 7), 2);
-        assert_eq!(requested(&state.share_out(alone(), serves(), 2)), [], "both know the same");
+        assert_eq!(requested(&state.assign(alone(), serves(), 2)), [], "both know the same");
         state.compare(0, &owned(LANE, 5), 2);
         state.compare(1, &HashMap::new(), 2);
-        let requests = state.share_out(alone(), serves(), 2);
+        let requests = state.assign(alone(), serves(), 2);
         assert_eq!(requested(&requests), [(0, true), (1, true)]);
         for (shard, requests) in &requests {
             state.apply_tokens(*shard, requests, &[9]);
         }
-        // A lane that this node does not know of any more is given back.
+        // The lease of a lane that this node does not know any more is released.
         state.compare(1, &HashMap::from([(LANE.to_owned(), 9), ("sgone".to_owned(), 3)]), 2);
-        let requests = state.share_out(alone(), serves(), 2);
+        let requests = state.assign(alone(), serves(), 2);
         assert_eq!(requests[&1], [LeaseRequest { lane: "sgone".into(), wanted: false }]);
     }
 
     #[test]
     fn a_claim_by_an_older_token_does_not_take_the_newer_right_away() {
         let nodes = Nodes::default();
-        let requests = nodes.lock().share_out(vec![member("a", 1, true)], serves(), 1);
+        let requests = nodes.lock().assign(vec![member("a", 1, true)], serves(), 1);
         nodes.lock().apply_tokens(0, &requests[&0], &[7]);
-        nodes.lost(LANE, 0, 6);
-        assert_eq!(nodes.rights(LANE), [(0, 7)]);
-        nodes.lost(LANE, 0, 7);
-        assert_eq!(nodes.rights(LANE), []);
-        assert!(nodes.lock().is_waiting(), "and the server is asked again");
+        nodes.lose_lease(LANE, 0, 6);
+        assert_eq!(nodes.leases(LANE), [(0, 7)]);
+        nodes.lose_lease(LANE, 0, 7);
+        assert_eq!(nodes.leases(LANE), []);
+        assert!(nodes.lock().is_waiting(), "and the lease is requested again");
     }
 }

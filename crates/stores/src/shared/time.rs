@@ -6,9 +6,9 @@ use super::ServerClock;
 
 /// The time in which leases end, in microseconds since the epoch.
 ///
-/// A process that goes by the time of the server has nothing to add to it: that is the one time of all nodes. Without it, it is wall
+/// A process that uses the time of the server has nothing to add to it: that is the one time of all nodes. Without it, it is wall
 /// time as it was when the store was opened, going on as the monotonic clock does: leases run on the monotonic clock, which
-/// starts anew with every process, but they are written where the next process reads them. So steps of wall time while the
+/// starts again with every process, but they are written where the next process reads them. So steps of wall time while the
 /// store is open do not touch them, and what stepped between two processes is put right when the store is opened.
 #[derive(Clone)]
 pub(crate) struct StoreTime {
@@ -22,7 +22,7 @@ impl StoreTime {
         Self { clock, wall_micros: now.wall_micros(), mono: now.mono() }
     }
 
-    /// The clock of the server, if this process goes by it.
+    /// The clock of the server, if this process uses it.
     pub(crate) fn clock(&self) -> Option<&ServerClock> {
         self.clock.as_ref()
     }

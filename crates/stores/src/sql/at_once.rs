@@ -18,7 +18,7 @@ use crate::shared::claim_order::ClaimOrder;
 
 impl SqlStore {
     /// Claims those of the rows that still wait as they were seen and that nobody works on, reads them and counts them.
-    pub(super) async fn take_at_once(
+    pub(super) async fn claim_at_once(
         &self,
         session: &mut Session,
         now: Now,
@@ -29,7 +29,7 @@ impl SqlStore {
         let slot = self.slots.take();
         let token = self.calls.next_token(self.time.tick(now));
         let mut take =
-            Statement::new(self.dialect(), "WITH due AS (SELECT message.ctid AS place, turn.number, ");
+            Statement::new(self.dialect(), "WITH due AS (SELECT message.ctid AS row_id, candidate.number, ");
         // Known without reading the body.
         take.push("COALESCE(octet_length(message.body), 0)::BIGINT + COALESCE(octet_length(message.properties), 0) AS bytes FROM unnest(");
         let mut in_order: Vec<_> = candidates.values().map(|(candidate, _)| *candidate).collect();
@@ -39,10 +39,10 @@ impl SqlStore {
         take.bind_array(
             in_order.iter().map(|candidate| candidate.ready.as_millis() as i64 * 1000).collect::<Vec<_>>(),
         );
-        // Found by their ids: the index of places has many entries of rows that have left.
+        // Found by their ids: the index of the queues has many entries of rows that have left.
         take.push(
-            ") WITH ORDINALITY AS turn (id, at, number) JOIN delay_message AS message ON message.message_id = turn.id AND \
-             message.queue_at + 0 = turn.at WHERE message.queue_no + 0 > 0 AND message.lane_no = ",
+            ") WITH ORDINALITY AS candidate (id, at, number) JOIN delay_message AS message ON message.message_id = candidate.id AND \
+             message.queue_at + 0 = candidate.at WHERE message.queue_no + 0 > 0 AND message.lane_no = ",
         );
         take.bind(request.lane_no);
         // A number that this node knows from before a failover may be another lane's by now.
@@ -55,14 +55,14 @@ impl SqlStore {
         };
         take.push(" FOR UPDATE OF message SKIP LOCKED), ");
         // As many as one claim gives, in their order, and at least one.
-        take.push("fits AS (SELECT place FROM (SELECT place, SUM(bytes) OVER (ORDER BY number) AS total, ");
+        take.push("fits AS (SELECT row_id FROM (SELECT row_id, SUM(bytes) OVER (ORDER BY number) AS total, ");
         take.push("ROW_NUMBER() OVER (ORDER BY number) AS nth FROM due) AS sums WHERE nth = 1 OR total <= ");
-        take.bind(Claim::BYTES_MAX as i64).push("), taken AS (UPDATE delay_message SET ");
+        take.bind(Claim::BYTES_MAX as i64).push("), claimed AS (UPDATE delay_message SET ");
         self.claimed_by(&mut take, now, request, token);
-        take.push(" FROM fits WHERE ctid = fits.place RETURNING ").push(&Bodies::With.columns());
+        take.push(" FROM fits WHERE ctid = fits.row_id RETURNING ").push(&Bodies::With.columns());
         take.push("), counted AS (");
-        self.count_taken(&mut take, session, &slot);
-        take.push(") SELECT * FROM taken");
+        self.count_claimed(&mut take, session, &slot);
+        take.push(") SELECT * FROM claimed");
         let mut found = Found::default();
         found.read(session.rows(take).await?)?;
         claims.missed = found.rows.len() < candidates.len();
@@ -73,15 +73,15 @@ impl SqlStore {
         }
         self.count(session, &slot, deltas).await?;
         for row in found.rows {
-            let Some((candidate, (shard, right))) = candidates.get(row.id()).copied() else { continue };
-            let fence = right.map(|token| Fence { scope: self.scope(request.lane, shard), token });
+            let Some((candidate, (shard, lease))) = candidates.get(row.id()).copied() else { continue };
+            let fence = lease.map(|token| Fence { scope: self.scope(request.lane, shard), token });
             claims.leased.push((candidate.clone(), leased(row, shard, fence)));
         }
         Ok(claims)
     }
 
     /// Puts new rows there and counts them. If one of the ids is known, that is a [`Fault::DuplicateId`].
-    pub(super) async fn put_at_once(
+    pub(super) async fn insert_at_once(
         &self,
         session: &mut Session,
         now: Now,
@@ -103,7 +103,7 @@ impl SqlStore {
             rows.iter().map(|row| properties_text(&row.record.message.properties)).collect();
         let retry = |row: &&Row| row.record.message.retry.as_deref().and_then(retry_text);
         let retries: Vec<_> = rows.iter().map(retry).collect();
-        let places: Vec<_> = rows.iter().map(|row| row.place(self.shard_of(row.id()))).collect();
+        let positions: Vec<_> = rows.iter().map(|row| row.queue_position(self.shard_of(row.id()))).collect();
         let texts = |of: fn(&StoredMessage) -> Option<&str>| -> Vec<Option<&str>> {
             rows.iter().map(|row| of(&row.record.message)).collect()
         };
@@ -131,9 +131,9 @@ impl SqlStore {
             ints(&|row| Some(row.record.ready.as_millis() as i64)),
             ints(&|row| Some(row.hash)),
             ints(&|row| Some(row.lane_no)),
-            places.iter().map(|place| Some(place.0)).collect(),
-            places.iter().map(|place| Some(place.1)).collect(),
-            places.iter().map(|place| Some(place.2)).collect(),
+            positions.iter().map(|position| Some(position.0)).collect(),
+            positions.iter().map(|position| Some(position.1)).collect(),
+            positions.iter().map(|position| Some(position.2)).collect(),
             ints(&|row| self.unindexed(now, row)),
         ] {
             insert.push(", ").bind_array(column);

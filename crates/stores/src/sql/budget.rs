@@ -1,6 +1,6 @@
 //! The rows of a claim, as many as fit by their bytes.
 //!
-//! How large a body is the database tells only with the row. So small bodies come along with it, and large ones are read afterwards, as
+//! The database returns the size of a body only with the row. So small bodies come along with it, and large ones are read afterwards, as
 //! many as one claim gives.
 
 use std::collections::{BTreeSet, HashMap};
@@ -63,7 +63,7 @@ impl SqlStore {
         let mut select = Statement::new(self.dialect(), "SELECT ");
         select.push(COLUMNS).push("CASE WHEN OCTET_LENGTH(body) <= ").bind(SMALL_MAX);
         select.push(" THEN body END, CAST(OCTET_LENGTH(body) AS ").push_as("SIGNED", "BIGINT");
-        // In a small table MySQL would rather look at every row, and wait for those of others that are locked.
+        // In a small table MySQL would rather read every row, and wait for those of others that are locked.
         select.push(") FROM delay_message ").push_as("FORCE INDEX (PRIMARY) ", "");
         // All who lock the same rows lock them in the same order, so that none waits for another for ever.
         select.push("WHERE message_id IN (").bind_all(ids);

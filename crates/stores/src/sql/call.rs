@@ -1,8 +1,8 @@
 //! Pieces of work that are done once, though they may be tried more often: the answer to a commit can get lost.
 //!
 //! Whatever a piece of work changes, it counts, and with the counters it writes its own number into a row that only it
-//! writes to at that time. If nobody answers the commit, that row tells whether it came true: it is locked for as long as the
-//! first try may still be committed, however slow the server is, so whoever looks at it waits until that is decided.
+//! writes to at that time. If nobody answers the commit, that row shows whether it was committed: it is locked for as long as the
+//! first try may still be committed, however slow the server is, so a reader of it waits until that is decided.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -21,12 +21,12 @@ use super::{
 pub(super) struct Calls {
     last: AtomicI64,
     last_token: AtomicU64,
-    places: Mutex<Places>,
+    slots: Mutex<SlotPool>,
 }
 
 /// Rows of this process in which calls write their numbers.
 #[derive(Debug, Default)]
-struct Places {
+struct SlotPool {
     free: Vec<i64>,
     made: i64,
 }
@@ -35,7 +35,7 @@ impl Calls {
     pub(super) fn new(instance: u64) -> Self {
         // Where another process begins is so far away that it is not reached, and if it were, no call would meet another.
         let first = ((instance & 0x3f_ffff_ffff) << 25) as i64 + 1;
-        Self { last: AtomicI64::new(first), last_token: AtomicU64::default(), places: Mutex::default() }
+        Self { last: AtomicI64::new(first), last_token: AtomicU64::default(), slots: Mutex::default() }
     }
 
     pub(super) fn next(&self) -> i64 {
@@ -50,18 +50,18 @@ impl Calls {
         next(last.unwrap_or_default())
     }
 
-    /// Begins a call. There are as many places as calls that are at work at the same time.
+    /// Begins a call. There are as many slots as calls at work at the same time.
     pub(super) fn begin(&self) -> Call<'_> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = places.free.pop().unwrap_or_else(|| {
-            places.made += 1;
-            places.made - 1
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.free.pop().unwrap_or_else(|| {
+            slots.made += 1;
+            slots.made - 1
         });
-        Call { calls: self, name: Name { number: self.next(), place } }
+        Call { calls: self, name: Name { number: self.next(), slot } }
     }
 }
 
-/// A call that is at work. Its place is another's when it is dropped.
+/// A call that is at work. Its slot is free again when it is dropped.
 #[derive(Debug)]
 pub(super) struct Call<'c> {
     calls: &'c Calls,
@@ -72,7 +72,7 @@ pub(super) struct Call<'c> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(super) number: i64,
-    pub(super) place: i64,
+    pub(super) slot: i64,
 }
 
 impl Call<'_> {
@@ -83,8 +83,8 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut places = self.calls.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.free.push(self.name.place);
+        let mut slots = self.calls.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.free.push(self.name.slot);
     }
 }
 
@@ -94,14 +94,14 @@ impl SqlStore {
         let me = self.options.instance as i64;
         // A row that an earlier try put there and has not committed is not to be seen, but putting it there waits for it.
         let mut put = Statement::new(self.dialect(), "INSERT INTO duly_count (kind, what, slot, n) VALUES (");
-        put.bind_all([CALLS, me, call.place, 0]).push(")");
+        put.bind_all([CALLS, me, call.slot, 0]).push(")");
         put.push_as(
             " ON DUPLICATE KEY UPDATE n = n",
             " ON CONFLICT (kind, what, slot) DO UPDATE SET n = duly_count.n",
         );
         session.run(put).await?;
         let mut select = Statement::new(self.dialect(), "SELECT n FROM duly_count WHERE kind = ");
-        select.bind(CALLS).push(" AND what = ").bind(me).push(" AND slot = ").bind(call.place);
+        select.bind(CALLS).push(" AND what = ").bind(me).push(" AND slot = ").bind(call.slot);
         let last = session.rows(select).await?.first().map(|row| row.int(0)).transpose()?;
         Ok(last == Some(call.number))
     }
@@ -121,14 +121,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_at_the_same_time_have_places_of_their_own_and_places_are_used_again() {
+    fn calls_at_the_same_time_have_slots_of_their_own_and_slots_are_used_again() {
         let calls = Calls::new(7);
         let (one, two) = (calls.begin(), calls.begin());
-        assert_eq!((one.name().place, two.name().place), (0, 1));
+        assert_eq!((one.name().slot, two.name().slot), (0, 1));
         let number = one.name().number;
         drop(one);
         let three = calls.begin();
-        assert_eq!(three.name().place, 0);
+        assert_eq!(three.name().slot, 0);
         assert!(three.name().number > two.name().number && two.name().number > number);
     }
 

@@ -18,7 +18,7 @@ use super::{
 };
 
 /// Messages changed by one transaction.
-const TOGETHER_MAX: usize = 500;
+const BATCH_MAX: usize = 500;
 
 /// A change that was asked for.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ impl SqlStore {
     ) -> Result<Vec<Changed>, StoreError> {
         self.check_open()?;
         let mut answers = Vec::with_capacity(changes.len());
-        for part in changes.chunks(TOGETHER_MAX) {
+        for part in changes.chunks(BATCH_MAX) {
             let changed =
                 self.transact(|borrowed| Box::pin(self.change_in_one(borrowed.session, now, part))).await;
             let were_some = answers.iter().any(|answer| matches!(answer, Changed::Done { .. }));

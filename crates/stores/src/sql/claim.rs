@@ -1,4 +1,4 @@
-//! Claiming: a look at every shard, then one transaction for those whose turn it is.
+//! Claiming: one read of all shards, then one transaction that claims the selected messages.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -24,15 +24,15 @@ use crate::shared::{
 };
 
 /// So many are claimed in one transaction.
-pub(crate) const TOGETHER_MAX: usize = 500;
+pub(crate) const BATCH_MAX: usize = 500;
 
-/// When others had everything that was due, the next look is after this.
+/// After a claim whose messages others had, the next claim waits this long.
 const MISSED_WAIT: Duration = Duration::from_millis(10);
 
 /// The first of one lane in one shard.
 type ShardCandidates = claim_order::ShardCandidates<()>;
 
-/// A shard, and the token by which this node delivers the lane from it, if somebody must.
+/// A shard, and the fencing token of its shard lease, if the lane has owners.
 pub(crate) type Owned = (u16, Option<u64>);
 
 /// A claim that is being made.
@@ -41,7 +41,7 @@ pub(crate) struct ClaimRequest<'c> {
     pub(crate) lane: &'c str,
     pub(crate) lane_no: i64,
     pub(crate) call: i64,
-    /// Per shard whose turn it is.
+    /// The selected messages by shard.
     pub(crate) shards: Vec<(Owned, Vec<ClaimOrder>)>,
     /// In which version each of them is known, and that whether the lane is paused was not asked, if an index chose them.
     pub(crate) versions: Option<HashMap<MessageId, i64>>,
@@ -53,7 +53,7 @@ pub(crate) struct ClaimOutcome {
     pub(crate) leased: Vec<(ClaimOrder, LeasedMessage)>,
     /// Shards that are another node's by now.
     lost: Vec<(u16, u64)>,
-    /// Somebody else was at work on some of them, or they are not as they were.
+    /// Another caller had some of them locked, or they have changed.
     pub(super) missed: bool,
     pub(crate) paused: bool,
     /// How many could not be read and are dead letters now.
@@ -61,7 +61,7 @@ pub(crate) struct ClaimOutcome {
 }
 
 impl ClaimOutcome {
-    /// When to look at what was missed again. Whoever was faster, or keeps a row locked, is given a moment: to ask at once
+    /// When to claim what was missed again. A caller that was faster, or keeps a row locked, is given a moment: to ask at once
     /// would be to ask without end.
     pub(crate) fn again(&self, now: Now) -> Option<Timestamp> {
         let wait = if self.leased.is_empty() { MISSED_WAIT } else { Duration::ZERO };
@@ -94,7 +94,7 @@ impl SqlStore {
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
         let (seen, session) = self
-            .read_and_keep(|borrowed| {
+            .read_with_session(|borrowed| {
                 borrowed.session.begin_early();
                 Box::pin(self.peek(borrowed.session, lane_no, claim.limit, &shards))
             })
@@ -103,15 +103,15 @@ impl SqlStore {
             session.end().await;
             return Ok(Claimed::default());
         };
-        let mut selected = select_claims(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
+        let mut selected = select_claims(&seen, now.wall(), claim.limit.min(BATCH_MAX));
         let beside = next_beside(&seen, &selected);
         let behind = next_behind(&seen, &selected);
         if selected.is_empty() {
             session.end().await;
             return Ok(Claimed { messages: Vec::new(), next: beside });
         }
-        let take = |(place, candidates): (usize, Vec<&(ClaimOrder, ())>)| {
-            (shards[place], candidates.into_iter().map(|(candidate, ())| candidate.clone()).collect())
+        let take = |(index, candidates): (usize, Vec<&(ClaimOrder, ())>)| {
+            (shards[index], candidates.into_iter().map(|(candidate, ())| candidate.clone()).collect())
         };
         let shards = std::mem::take(&mut selected).into_iter().map(take).collect();
         let request =
@@ -122,7 +122,7 @@ impl SqlStore {
         Ok(Claimed { messages, next: [beside, behind, missed].into_iter().flatten().min() })
     }
 
-    /// Leases those whose turn it is, as far as nobody was faster.
+    /// Claims the selected messages that no other caller has claimed since.
     pub(crate) async fn take(
         &self,
         now: Now,
@@ -139,17 +139,17 @@ impl SqlStore {
     ) -> Result<ClaimOutcome, StoreError> {
         let ids = request.shards.iter().flat_map(|(_, candidates)| candidates).map(|candidate| &candidate.id);
         let unconfirmed_call = self.unconfirmed.unless_answered(request.call, ids.collect());
-        let taken = self
+        let outcome = self
             .transact_from(session, |borrowed| Box::pin(self.take_in_one(borrowed.session, now, request)))
             .await;
-        let mut claims = unconfirmed_call.answered(taken)?;
+        let mut claims = unconfirmed_call.answered(outcome)?;
         self.writes.count_damaged(claims.damaged);
         for (shard, token) in &claims.lost {
-            self.nodes.lost(request.lane, *shard, *token);
+            self.nodes.lose_lease(request.lane, *shard, *token);
         }
         let passed_over = claims.passed_over(request);
         if !passed_over.is_empty() {
-            let moved = self.move_strays(now, request, passed_over).await;
+            let moved = self.move_misplaced(now, request, passed_over).await;
             match moved {
                 // What was claimed is handed out: its leases run.
                 Err(error) if !claims.leased.is_empty() => {
@@ -162,7 +162,7 @@ impl SqlStore {
         Ok(claims)
     }
 
-    /// The shards of a lane that this node may claim from, and by which right.
+    /// The shards of a lane that this node may claim from, and by which lease.
     pub(crate) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
         self.nodes.claimable(lane, name, self.options.shards)
     }
@@ -175,12 +175,12 @@ impl SqlStore {
         limit: usize,
         shards: &[Owned],
     ) -> Result<Option<Vec<ShardCandidates>>, Fault> {
-        let limit = limit.min(TOGETHER_MAX);
+        let limit = limit.min(BATCH_MAX);
         let count = each(limit, shards.len().max(1)) + 1;
         let queues: Vec<_> = shards.iter().map(|(shard, _)| queue_no(lane_no, *shard)).collect();
-        let looked = session.script(vec![first_of(self.dialect(), lane_no, &queues, count)]).await?;
+        let reply = session.script(vec![first_of(self.dialect(), lane_no, &queues, count)]).await?;
         let mut seen: HashMap<i64, Vec<(ClaimOrder, ())>> = HashMap::new();
-        for row in looked.into_iter().flat_map(|reply| reply.rows) {
+        for row in reply.into_iter().flat_map(|reply| reply.rows) {
             let (queue, at) = (row.int(0)?, row.int(1)?);
             if queue < 0 {
                 if at != 0 {
@@ -220,7 +220,7 @@ impl SqlStore {
             candidates.extend(part.iter().map(|candidate| (&candidate.id, (candidate, *owned))));
         }
         if self.dialect() == Dialect::Postgres && request.versions.is_none() {
-            return self.take_at_once(session, now, request, &candidates, claims).await;
+            return self.claim_at_once(session, now, request, &candidates, claims).await;
         }
         let slot = self.slots.take();
         let ids: Vec<_> = candidates.keys().copied().collect();
@@ -236,7 +236,7 @@ impl SqlStore {
         let token = self.calls.next_token(self.time.tick(now));
         let mut claimed = Vec::new();
         for mut row in found.rows {
-            let Some((candidate, (shard, right))) = candidates.get(row.id()).copied() else { continue };
+            let Some((candidate, (shard, lease))) = candidates.get(row.id()).copied() else { continue };
             let is_known = |versions: &HashMap<_, _>| versions.get(row.id()) == Some(&row.version);
             let waits = row.record.state == State::Pending
                 && !row.is_raw
@@ -252,7 +252,7 @@ impl SqlStore {
             row.token = token.max(row.token + 1);
             deltas.pending(row.lane_no, row.record.ready, -1);
             claimed.push(row.id().clone());
-            let fence = right.map(|token| Fence { scope: self.scope(request.lane, shard), token });
+            let fence = lease.map(|token| Fence { scope: self.scope(request.lane, shard), token });
             claims.leased.push((candidate.clone(), leased(row, shard, fence)));
         }
         let mut script = self.mark_claimed(now, request, token, &claimed);
@@ -274,7 +274,7 @@ impl SqlStore {
             return Ok(request.shards.iter().collect());
         }
         let mut select =
-            Statement::new(self.dialect(), "SELECT shard, token FROM duly_right WHERE lane_no = ");
+            Statement::new(self.dialect(), "SELECT shard, token FROM duly_shard_lease WHERE lane_no = ");
         select.bind(request.lane_no).push(" AND instance = ").bind(self.options.instance as i64);
         select.push(" AND shard IN (");
         select.bind_all(request.shards.iter().map(|((shard, _), _)| i64::from(*shard))).push(")");
@@ -284,9 +284,9 @@ impl SqlStore {
             owned.insert(row.int(0)?, row.int(1)? as u64);
         }
         let is_owned =
-            |((shard, right), _): &(Owned, Vec<ClaimOrder>)| owned.get(&i64::from(*shard)).copied() == *right;
+            |((shard, lease), _): &(Owned, Vec<ClaimOrder>)| owned.get(&i64::from(*shard)).copied() == *lease;
         let (kept, lost): (Vec<_>, Vec<_>) = request.shards.iter().partition(|part| is_owned(part));
-        claims.lost = lost.iter().map(|((shard, right), _)| (*shard, right.unwrap_or_default())).collect();
+        claims.lost = lost.iter().map(|((shard, lease), _)| (*shard, lease.unwrap_or_default())).collect();
         Ok(kept)
     }
 
@@ -343,7 +343,7 @@ impl SqlStore {
         update.push(", unindexed_at = NULL").push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
     }
 
-    /// What a right to deliver is for, told to targets.
+    /// The scope of the fencing tokens of a lane and shard, as targets see it.
     pub(super) fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
         format!("{}/{lane}/{shard}", self.database.generation).into()
     }

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// A connection that does not answer when it is given back is closed after this.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
+const RETURN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The databases that are spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Dialect {
 #[derive(Debug)]
 pub(crate) struct Link {
     pools: Pools,
-    pulse: ConnectivityCheck,
+    connectivity: ConnectivityCheck,
 }
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ enum Pools {
 
 impl Link {
     pub(super) fn mysql(pool: MySqlPool) -> Self {
-        Self { pools: Pools::Mysql(pool), pulse: ConnectivityCheck::default() }
+        Self { pools: Pools::Mysql(pool), connectivity: ConnectivityCheck::default() }
     }
 
     pub(super) fn postgres(pool: PgPool) -> Self {
-        Self { pools: Pools::Postgres(pool), pulse: ConnectivityCheck::default() }
+        Self { pools: Pools::Postgres(pool), connectivity: ConnectivityCheck::default() }
     }
 
     pub(crate) fn dialect(&self) -> Dialect {
@@ -52,11 +52,11 @@ impl Link {
         }
     }
 
-    /// A connection for one piece of work. If nobody is there to connect to, that is told soon.
+    /// A connection for one piece of work. A server that cannot be reached is an error soon.
     pub(crate) async fn session(&self) -> Result<Session, Fault> {
         Ok(Session::on(match &self.pools {
-            Pools::Mysql(pool) => Connection::Mysql(self.pulse.acquire(pool).await?),
-            Pools::Postgres(pool) => Connection::Postgres(self.pulse.acquire(pool).await?),
+            Pools::Mysql(pool) => Connection::Mysql(self.connectivity.acquire(pool).await?),
+            Pools::Postgres(pool) => Connection::Postgres(self.connectivity.acquire(pool).await?),
         }))
     }
 
@@ -200,7 +200,7 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a statement. Gives how many rows it touched.
+    /// Runs a statement. Returns how many rows it touched.
     pub(crate) async fn run(&mut self, statement: Statement) -> Result<u64, Fault> {
         self.begin_if_due().await?;
         self.is_asking = true;
@@ -218,7 +218,7 @@ impl Session {
         Ok(touched)
     }
 
-    /// Runs a statement. Gives the rows that it answers with.
+    /// Runs a statement. Returns the rows that it answers with.
     pub(crate) async fn rows(&mut self, statement: Statement) -> Result<Vec<Answer>, Fault> {
         self.begin_if_due().await?;
         self.is_asking = true;
@@ -310,6 +310,6 @@ impl Drop for Session {
 fn return_to_pool<DB: sqlx::Database>(mut connection: PoolConnection<DB>) {
     let returned = connection.return_to_pool();
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(async move { tokio::time::timeout(GIVEN_BACK_WITHIN, returned).await });
+        runtime.spawn(async move { tokio::time::timeout(RETURN_WITHIN, returned).await });
     }
 }

@@ -1,5 +1,5 @@
-//! Whether the database is there at all. The pool tells that only at its deadline, and then not why: to those who wait it is
-//! the same whether all connections are at work or nobody answers.
+//! Whether the database can be reached. The pool reports that only at its deadline, and without the cause: callers cannot distinguish a
+//! pool whose connections are all in use from a server that does not answer.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use super::fault::Fault;
 
-/// Who has waited so long for a connection asks whether there is somebody to connect to.
+/// After this long without a connection, a caller checks whether the server can be reached.
 const ASK_AFTER: Duration = Duration::from_secs(3);
 
 /// The result of the last check.
@@ -20,12 +20,12 @@ const ASK_AFTER: Duration = Duration::from_secs(3);
 pub(super) struct ConnectivityCheck {
     /// How often it was asked.
     checks: AtomicU64,
-    /// Why there is nobody, if so.
+    /// Why it cannot be reached, if so.
     failure: Mutex<Option<StoreError>>,
 }
 
 impl ConnectivityCheck {
-    /// A connection of the pool, or why there is none.
+    /// A connection of the pool, or why the database cannot be reached.
     pub(super) async fn acquire<DB: sqlx::Database>(
         &self,
         pool: &Pool<DB>,
@@ -40,7 +40,7 @@ impl ConnectivityCheck {
         }
     }
 
-    /// Ends only if nobody is there.
+    /// Ends only if the server cannot be reached.
     async fn failure<DB: sqlx::Database>(&self, pool: &Pool<DB>) -> StoreError {
         let checks = self.checks.load(Ordering::Acquire);
         // One asks for all who wait: a database at its limit has no room for many who only want to know.
@@ -63,7 +63,7 @@ impl ConnectivityCheck {
     }
 }
 
-/// Why nobody lets us in, in words for whoever has to do something about it.
+/// Why the server refuses connections, for the operator.
 pub(super) fn why(error: sqlx::Error) -> StoreError {
     match error {
         sqlx::Error::Io(ref io) => unreachable(&io.to_string()).with_source(error),

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// At most this many counters are written with one statement. There is a statement for every number of them up to this.
-const TOGETHER_MAX: usize = 20;
+const BATCH_MAX: usize = 20;
 /// Each counter is spread over this many rows.
 const SLOTS: u64 = 64;
 /// Distance between the slots of two tries: no other call of this process is likely to use the second one.
@@ -40,14 +40,14 @@ pub(super) const PENDING_OF_LANE: i64 = 1;
 pub(super) const DEAD_OF_LANE: i64 = 2;
 pub(super) const MINUTES: i64 = 3;
 pub(super) const HOURS: i64 = 4;
-/// No counter: the [call](super::call) that wrote last, by process and place.
+/// No counter: the [call](super::call) that wrote last, by process and slot.
 pub(super) const CALLS: i64 = 5;
 
 pub(super) const MINUTE_MS: u64 = 60_000;
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
 /// Counts rows that stop waiting, as [`CounterDeltas::pending`] does.
-const TAKEN: [(i64, &str); 3] = [
+const CLAIMED_COUNTERS: [(i64, &str); 3] = [
     (PENDING_OF_LANE, "lane_no"),
     (MINUTES, "COALESCE(ready_time_ms, deliver_time_ms) / 60000"),
     (HOURS, "COALESCE(ready_time_ms, deliver_time_ms) / 3600000"),
@@ -93,8 +93,8 @@ impl Slots {
     }
 
     pub(super) fn take(&self) -> Slot<'_> {
-        let place = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Slot { slots: self, place }
+        let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Slot { slots: self, index }
     }
 }
 
@@ -102,21 +102,21 @@ impl Slots {
 #[derive(Debug)]
 pub(super) struct Slot<'s> {
     slots: &'s Slots,
-    place: Option<u64>,
+    index: Option<u64>,
 }
 
 impl Slot<'_> {
     /// Another one at every try: somebody who sleeps in the middle of a transaction may hold the first.
     fn number(&self, tries: u32) -> i64 {
-        let place = self.place.unwrap_or_default() + u64::from(tries) * APART;
-        (self.slots.first.wrapping_add(place) % SLOTS) as i64
+        let index = self.index.unwrap_or_default() + u64::from(tries) * APART;
+        (self.slots.first.wrapping_add(index) % SLOTS) as i64
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.slots.free.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        if let Some(index) = self.index {
+            self.slots.free.lock().unwrap_or_else(PoisonError::into_inner).push(index);
         }
     }
 }
@@ -130,7 +130,7 @@ impl SqlStore {
         deltas: CounterDeltas,
     ) -> Result<(), Fault> {
         let counts = self.counts(session, slot, deltas);
-        for part in counts.chunks(TOGETHER_MAX) {
+        for part in counts.chunks(BATCH_MAX) {
             session.run(add(Statement::new(self.dialect(), ""), part)).await?;
         }
         Ok(())
@@ -155,8 +155,8 @@ impl SqlStore {
         with
     }
 
-    /// Counts the rows of `taken`, which do not wait any more: PostgreSQL only.
-    pub(super) fn count_taken(&self, to: &mut Statement, session: &Session, slot: &Slot<'_>) {
+    /// Counts the rows of `claimed`, which do not wait any more: PostgreSQL only.
+    pub(super) fn count_claimed(&self, to: &mut Statement, session: &Session, slot: &Slot<'_>) {
         let (slot, call) = match session.call() {
             Some((call, tries)) => (slot.number(tries), Some(call)),
             None => (slot.number(0), None),
@@ -164,16 +164,16 @@ impl SqlStore {
         to.push("INSERT INTO duly_count (kind, what, slot, n) SELECT kind, what, ")
             .bind(slot)
             .push(", n FROM (");
-        for (place, (kind, what)) in TAKEN.into_iter().enumerate() {
-            to.push(if place == 0 { "" } else { " UNION ALL " });
+        for (index, (kind, what)) in CLAIMED_COUNTERS.into_iter().enumerate() {
+            to.push(if index == 0 { "" } else { " UNION ALL " });
             to.push(&format!(
-                "SELECT {kind} AS kind, {what} AS what, -COUNT(*) AS n FROM taken GROUP BY {what}"
+                "SELECT {kind} AS kind, {what} AS what, -COUNT(*) AS n FROM claimed GROUP BY {what}"
             ));
         }
         to.push(") AS counts");
         if let Some(call) = call {
             to.push(" UNION ALL SELECT ").bind_all([CALLS, self.options.instance as i64]).push(", ");
-            to.bind_all([call.place, call.number]).push(" WHERE EXISTS (SELECT 1 FROM taken)");
+            to.bind_all([call.slot, call.number]).push(" WHERE EXISTS (SELECT 1 FROM claimed)");
         }
         to.push(" ORDER BY kind, what");
         add_up(to);
@@ -187,7 +187,7 @@ impl SqlStore {
             (slot.number(own.map_or(0, |(_, tries)| tries)), deltas.0.into_iter().filter(|(_, by)| *by != 0));
         let mut counts: Vec<_> = counted.map(|((kind, what), by)| [kind, what, slot, by]).collect();
         let me = self.options.instance as i64;
-        counts.extend(own.map(|(call, _)| [CALLS, me, call.place, call.number]));
+        counts.extend(own.map(|(call, _)| [CALLS, me, call.slot, call.number]));
         counts
     }
 }
@@ -205,8 +205,8 @@ fn add(mut to: Statement, counts: &[[i64; 4]]) -> Statement {
         to.push(")");
     } else {
         to.push("VALUES ");
-        for (place, row) in counts.iter().enumerate() {
-            to.push(if place == 0 { "(" } else { ", (" });
+        for (index, row) in counts.iter().enumerate() {
+            to.push(if index == 0 { "(" } else { ", (" });
             to.bind_all(*row).push(")");
         }
     }

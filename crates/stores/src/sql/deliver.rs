@@ -73,7 +73,7 @@ impl SqlStore {
         let proofs: Vec<_> = delivered.ends.iter().map(|(_, proof)| *proof).collect();
         update.bind_array(ids).push(", ").bind_array(proofs);
         update.push(") AS ended (id, receipt) WHERE message_id = ended.id");
-        self.while_held(update, now, delivered.token);
+        self.push_lease_condition(update, now, delivered.token);
     }
 
     fn end_of(&self, now: Now, token: u64, ends: &[(&Receipt, Option<&str>)]) -> Statement {
@@ -92,12 +92,12 @@ impl SqlStore {
         }
         update.push(" WHERE message_id IN (").bind_all(ends.iter().map(|(receipt, _)| receipt.id.as_str()));
         update.push(")");
-        self.while_held(&mut update, now, token);
+        self.push_lease_condition(&mut update, now, token);
         update
     }
 
     /// Only what is held by this token.
-    fn while_held(&self, update: &mut Statement, now: Now, token: u64) {
+    fn push_lease_condition(&self, update: &mut Statement, now: Now, token: u64) {
         // PostgreSQL would rather find them by their place, among many that have left it.
         update.push(" AND queue_no + 0 = -1 AND token = ").bind(token as i64);
         update.push(" AND queue_at + 0 > ").bind(self.time.tick(now) as i64);

@@ -16,11 +16,11 @@ const READ_ONLY: &str = "this database only lets itself be read";
 /// Why a piece of work did not get done.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The server took it back: a deadlock, a lock that did not come free, a serialization failure. Nothing happened.
-    TakenBack(sqlx::Error),
+    /// The server rolled it back: a deadlock, a lock that did not come free, a serialization failure. Nothing happened.
+    RolledBack(sqlx::Error),
     /// An id that was to be new is known. Nothing happened.
     DuplicateId,
-    /// The connection is gone. What was committed last may stand or not.
+    /// The connection was lost. What was committed last may stand or not.
     Lost(sqlx::Error),
     /// The server lets itself only be read. After a failover the address may lead to another one.
     ReadOnly(StoreError),
@@ -33,7 +33,7 @@ impl Fault {
         Self::Other(garbled(what))
     }
 
-    /// A look had no answer in time.
+    /// A read had no answer in time.
     pub(super) fn late(waited: Duration) -> Self {
         let what =
             format!("the database gave no answer within {waited:?}: see whether it is up, and try again");
@@ -68,8 +68,8 @@ impl Fault {
     /// different one each time.
     pub(super) fn wait(&self, tries: u32, number: u64) -> Option<Duration> {
         let may = match self {
-            // After the server was started anew, every connection that there is must be found broken once.
-            Self::TakenBack(_) | Self::DuplicateId | Self::Lost(_) => tries < TRIES_MAX,
+            // After the server was started again, every connection that there is must be found broken once.
+            Self::RolledBack(_) | Self::DuplicateId | Self::Lost(_) => tries < TRIES_MAX,
             Self::ReadOnly(_) | Self::Other(_) => false,
         };
         let top = WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX);
@@ -85,12 +85,12 @@ impl From<sqlx::Error> for Fault {
         match error {
             Error::Database(ref refused) => {
                 let code = refused.code().map(|code| code.into_owned()).unwrap_or_default();
-                // MySQL tells its own number besides the state that the standard gives.
+                // MySQL gives its own number besides the state that the standard gives.
                 let number = refused
                     .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
                     .map(sqlx::mysql::MySqlDatabaseError::number);
                 match (number, code.as_str()) {
-                    (Some(1205 | 1213), _) | (None, "40001" | "40P01" | "55P03") => Self::TakenBack(error),
+                    (Some(1205 | 1213), _) | (None, "40001" | "40P01" | "55P03") => Self::RolledBack(error),
                     (Some(1062), _) | (None, "23505") => Self::DuplicateId,
                     // The server goes down, is coming up, or has ended a session that was idle (4031, 25P03, 57P05).
                     (Some(1053 | 1077 | 1079 | 1927 | 1152 | 4031), _)
@@ -128,7 +128,7 @@ impl From<StoreError> for Fault {
 impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::TakenBack(error) => unavailable(format!(
+            Fault::RolledBack(error) => unavailable(format!(
                 "the database took the change back again and again, as others held the same rows: {error}; nothing happened, try again"
             ))
             .with_source(error),
@@ -212,7 +212,7 @@ mod tests {
         let faults = [
             Fault::from(io()),
             Fault::from(io()).after_lost_commit(),
-            Fault::TakenBack(io()),
+            Fault::RolledBack(io()),
             Fault::from(sqlx::Error::Decode("no number".into())),
             Fault::from(sqlx::Error::Tls("no certificate".into())),
             Fault::Other(refusal(Some(1114), "HY000", io())),

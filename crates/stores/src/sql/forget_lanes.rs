@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Lanes removed by one transaction.
-const TOGETHER_MAX: usize = 100;
+const BATCH_MAX: usize = 100;
 /// Lanes checked in one round.
 const ROUND_MAX: usize = 2_000;
 
@@ -50,11 +50,11 @@ impl SqlStore {
             .partition(|lane| lane.has_counters);
         let counted: Vec<_> = counted.into_iter().map(|lane| lane.number).collect();
         let bare: BTreeSet<_> = bare.into_iter().map(|lane| lane.number).collect();
-        for some in counted.chunks(TOGETHER_MAX) {
+        for some in counted.chunks(BATCH_MAX) {
             self.transact(|borrowed| Box::pin(self.remove_counters(borrowed.session, some))).await?;
         }
-        let over = self.lanes.note_bare(to, &bare);
-        for some in over.chunks(TOGETHER_MAX) {
+        let over = self.lanes.update_bare(to, &bare);
+        for some in over.chunks(BATCH_MAX) {
             self.transact(|borrowed| Box::pin(self.remove_lanes(borrowed.session, some))).await?;
         }
         Ok(())
@@ -158,7 +158,7 @@ impl SqlStore {
         let mut select = Statement::new(self.dialect(), "SELECT c.what FROM duly_count c WHERE c.kind IN (");
         select.bind_all([PENDING_OF_LANE, DEAD_OF_LANE]);
         select.push(") AND NOT EXISTS (SELECT 1 FROM duly_lane l WHERE l.lane_no = c.what)");
-        select.push(" GROUP BY c.what HAVING SUM(c.n) <> 0 LIMIT ").bind(TOGETHER_MAX as i64);
+        select.push(" GROUP BY c.what HAVING SUM(c.n) <> 0 LIMIT ").bind(BATCH_MAX as i64);
         let rows = session.rows(select).await?;
         rows.iter().map(|row| row.int(0)).collect()
     }

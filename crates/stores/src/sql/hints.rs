@@ -29,10 +29,10 @@ const CHANNEL: &str = "duly_hint";
 /// The subscription of this process to hints of others.
 #[derive(Default)]
 pub(super) struct Hints {
-    /// A connection of its own, where the database can tell anything.
+    /// A connection of its own, where the database can notify.
     pool: Option<PgPool>,
     listener: HintListener,
-    /// They are heard by other means.
+    /// Hints are received by other means.
     elsewhere: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl Hints {
         Self { pool, ..Self::default() }
     }
 
-    /// Whether other nodes are heard when they accept something.
+    /// Whether hints of other nodes are received.
     pub(super) fn are_received(&self) -> bool {
         self.pool.is_some() || self.elsewhere.load(Ordering::Relaxed)
     }
@@ -64,12 +64,12 @@ impl Hints {
 }
 
 impl SqlStore {
-    /// Whether other nodes are heard by other means than the database.
+    /// Whether hints are received by other means than the database.
     pub(crate) fn set_received_elsewhere(&self, received: bool) {
         self.hints.elsewhere.store(received, Ordering::Relaxed);
     }
 
-    /// Tells other nodes of what is ready soon, once this transaction is committed.
+    /// Sends hints of what is ready soon to other nodes, once this transaction is committed.
     pub(super) async fn send_hints<'r>(
         &self,
         session: &mut Session,
@@ -100,8 +100,8 @@ impl SqlStore {
             Some(format!("{} {shard} {} {lane}", self.options.instance, at.as_millis()))
         };
         let mut notify = Statement::new(self.dialect(), "SELECT ");
-        for (place, payload) in soon.into_iter().filter_map(payload).enumerate() {
-            notify.push(if place == 0 { "pg_notify(" } else { ", pg_notify(" });
+        for (index, payload) in soon.into_iter().filter_map(payload).enumerate() {
+            notify.push(if index == 0 { "pg_notify(" } else { ", pg_notify(" });
             notify.bind(CHANNEL).push(", ").bind(payload.as_str()).push(")");
         }
         session.rows(notify).await?;
@@ -114,7 +114,7 @@ impl SqlStore {
         self.hints.listener.next(|| self.hints.listen(), parse).await
     }
 
-    /// What is told of an entry to other nodes, if it is ready soon.
+    /// The hint of an entry for other nodes, if it is ready soon.
     pub(crate) fn hint_of(&self, now: Now, entry: &super::Entry) -> Option<String> {
         let is_soon = entry.candidate.ready <= now.wall().saturating_add(HINT_WITHIN);
         let lane = self.lanes.name(entry.lane_no).filter(|_| is_soon && !self.presence.is_alone())?;

@@ -21,7 +21,7 @@ use crate::shared::{
 };
 
 /// Messages inserted by one transaction: other writers wait for as long as it lasts.
-const TOGETHER_MAX: usize = 1000;
+const BATCH_MAX: usize = 1000;
 
 impl SqlStore {
     pub(super) async fn accept(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
@@ -33,18 +33,18 @@ impl SqlStore {
         self.number_lanes(batch.iter().map(|insert| lane_text(&insert.message.lane()))).await?;
         let mut answers = vec![None; batch.len()];
         self.room.send(count);
-        let mut taken = Ok(());
-        for part in apart(batch) {
+        let mut outcome = Ok(());
+        for part in split_batch(batch) {
             let result = self.take_in(now, part, &mut answers).await;
             if result.is_err() {
-                taken = result;
+                outcome = result;
                 break;
             }
         }
         self.room.answer(count);
-        self.writes.insert(&taken);
+        self.writes.insert(&outcome);
         let were_some = answers.contains(&Some(Inserted::Accepted));
-        taken.map_err(|error| if were_some { error.in_part() } else { error })?;
+        outcome.map_err(|error| if were_some { error.in_part() } else { error })?;
         answers.into_iter().map(|answer| answer.ok_or_else(|| garbled("an answer"))).collect()
     }
 
@@ -54,20 +54,20 @@ impl SqlStore {
         part: Vec<(usize, Insert)>,
         answers: &mut [Option<Inserted>],
     ) -> Result<(), StoreError> {
-        let mut places = HashMap::new();
+        let mut indexes = HashMap::new();
         let mut rows = Vec::with_capacity(part.len());
-        for (place, insert) in part {
+        for (index, insert) in part {
             // Known by now, unless the database has just lost it.
             let lane_no = self.lane_number(&lane_text(&insert.message.lane())).await?;
-            places.insert(insert.message.id.clone(), place);
+            indexes.insert(insert.message.id.clone(), index);
             rows.push(Row::new(insert, now.wall(), lane_no));
         }
         // All who touch the same rows touch them in the same order, so that none waits for another for ever.
         rows.sort_by(|a, b| a.id().cmp(b.id()));
         let claims = self.transact(|borrowed| Box::pin(self.put_new(borrowed.session, now, &rows))).await?;
         for (id, answer) in claims {
-            if let Some(place) = places.get(&id) {
-                answers[*place] = Some(answer);
+            if let Some(index) = indexes.get(&id) {
+                answers[*index] = Some(answer);
             }
         }
         Ok(())
@@ -144,7 +144,7 @@ impl SqlStore {
         let bytes: usize = rows.iter().map(|row| row.record.message.body.len()).sum();
         let is_plain = !rows.iter().any(|row| row.has_past);
         if self.dialect() == Dialect::Postgres && bytes <= BYTES_MAX && is_plain {
-            return self.put_at_once(session, now, slot, rows, accepted(rows, 0)).await;
+            return self.insert_at_once(session, now, slot, rows, accepted(rows, 0)).await;
         }
         self.put(session, now, rows).await?;
         self.count(session, slot, accepted(rows, 0)).await
@@ -189,18 +189,18 @@ enum Verdict {
     Answered(Inserted),
 }
 
-/// Splits a batch so that no part is too large and no id is twice in one. Each item knows its place in the whole.
-fn apart(batch: Vec<Insert>) -> Vec<Vec<(usize, Insert)>> {
+/// Splits a batch so that no part is too large and no id is twice in one. Each item has its index in the whole.
+fn split_batch(batch: Vec<Insert>) -> Vec<Vec<(usize, Insert)>> {
     let mut parts: Vec<(Vec<_>, HashSet<MessageId>)> = Vec::new();
-    for (place, insert) in batch.into_iter().enumerate() {
+    for (index, insert) in batch.into_iter().enumerate() {
         let id = &insert.message.id;
-        let full = |(part, ids): &(Vec<_>, HashSet<_>)| part.len() == TOGETHER_MAX || ids.contains(id);
+        let full = |(part, ids): &(Vec<_>, HashSet<_>)| part.len() == BATCH_MAX || ids.contains(id);
         if parts.last().is_none_or(full) {
             parts.push(Default::default());
         }
         if let Some((part, ids)) = parts.last_mut() {
             ids.insert(id.clone());
-            part.push((place, insert));
+            part.push((index, insert));
         }
     }
     parts.into_iter().map(|(part, _)| part).collect()

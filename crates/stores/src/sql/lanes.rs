@@ -20,7 +20,7 @@ use super::{
 use crate::shared::lane::{lane_of, lane_text};
 
 /// Lanes read or numbered by one statement.
-const TOGETHER_MAX: usize = 100;
+const BATCH_MAX: usize = 100;
 /// How many numbers are tried for a name whose hash another lane has, too.
 const TRIES_MAX: i64 = 8;
 /// Numbers by hash have this bit, and no higher one: times 256 they fit a `BIGINT`, and they are larger than any that was counted up.
@@ -50,7 +50,7 @@ struct LaneCache {
     unconfirmed: BTreeSet<String>,
     /// The lanes without messages and counters when [`SqlStore::forget_lanes`] last checked them.
     bare: BTreeSet<i64>,
-    /// Up to which number it looked the last time.
+    /// The last number of the previous search.
     scanned_to: i64,
 }
 
@@ -113,14 +113,14 @@ impl Lanes {
         });
     }
 
-    /// From where on lanes without messages are looked for.
+    /// The number from which the next search for lanes without messages starts.
     pub(super) fn scanned_to(&self) -> i64 {
         self.lock().scanned_to
     }
 
-    /// Takes note of the lanes with numbers from `scanned_to` up to `to` that have neither messages nor counters. Gives those of them
+    /// Stores the lanes with numbers from `scanned_to` up to `to` that have neither messages nor counters. Returns those of them
     /// that had none the last time, either.
-    pub(super) fn note_bare(&self, to: i64, bare: &BTreeSet<i64>) -> Vec<i64> {
+    pub(super) fn update_bare(&self, to: i64, bare: &BTreeSet<i64>) -> Vec<i64> {
         let cache = &mut *self.lock();
         let over = cache.bare.intersection(bare).copied().collect();
         cache.bare.retain(|number| *number <= cache.scanned_to || *number > to);
@@ -129,15 +129,15 @@ impl Lanes {
         over
     }
 
-    /// Nothing is known of lanes without messages: another node looks for them.
+    /// Forgets which lanes have no messages: another node removes them.
     pub(super) fn clear_bare(&self) {
         let mut cache = self.lock();
         cache.bare.clear();
         cache.scanned_to = 0;
     }
 
-    /// The database has lost some of what it had committed: nothing of it is sure.
-    pub(super) fn doubt_all(&self) {
+    /// The database has lost some of what it had committed: every lane must be confirmed.
+    pub(super) fn unconfirm_all(&self) {
         let cache = &mut *self.lock();
         cache.unconfirmed = cache.numbers.keys().cloned().collect();
     }
@@ -186,16 +186,16 @@ impl SqlStore {
     /// Asks the database for the numbers of these lanes, whatever is known of them, and gives numbers to those that have none there.
     /// The known lanes stay until there is an answer, because messages are inserted meanwhile.
     pub(super) async fn relearn(&self, names: &[String]) -> Result<(), StoreError> {
-        for part in names.chunks(TOGETHER_MAX) {
-            // Most often somebody else has given it a number.
+        for part in names.chunks(BATCH_MAX) {
+            // Most often another node has given it a number.
             let mut missing = self.missing(part).await?;
-            for tried in 0..=TRIES_MAX {
+            for tries in 0..=TRIES_MAX {
                 if missing.is_empty() {
                     break;
                 }
                 let preferred_number = missing
                     .iter()
-                    .map(|name| (name.clone(), self.preferred_number(name, tried)))
+                    .map(|name| (name.clone(), self.preferred_number(name, tries)))
                     .collect::<Vec<_>>();
                 self.transact(|borrowed| Box::pin(self.give_numbers(borrowed.session, &preferred_number)))
                     .await?;
@@ -207,26 +207,26 @@ impl SqlStore {
     }
 
     /// The number to try for a lane: that under which its messages wait, unless it is another's by now.
-    fn preferred_number(&self, name: &str, tried: i64) -> i64 {
-        match tried {
+    fn preferred_number(&self, name: &str, tries: i64) -> i64 {
+        match tries {
             0 => self.lanes.number(name).unwrap_or_else(|| number_of(name)),
-            _ => number_of(name) + tried - 1,
+            _ => number_of(name) + tries - 1,
         }
     }
 
-    /// Learns the numbers of lanes. Gives those that have none.
+    /// Learns the numbers of lanes. Returns those that have none.
     async fn missing(&self, names: &[String]) -> Result<Vec<String>, StoreError> {
         let learned = self.read(|borrowed| Box::pin(self.learn(borrowed.session, names))).await?;
         Ok(names.iter().filter(|name| !learned.contains(name)).cloned().collect())
     }
 
     /// Asks again for lanes that were learned before this node's latest heartbeat was committed, and puts back those that a failover
-    /// lost. A failover later on that loses one of them loses that heartbeat as well, which is [noticed](Lanes::doubt_all).
+    /// lost. A failover later on that loses one of them loses that heartbeat as well, which is [noticed](Lanes::unconfirm_all).
     pub(super) async fn confirm_lanes(&self, names: Vec<String>) -> Result<(), StoreError> {
         if names.is_empty() {
             return Ok(());
         }
-        if names.len() > TOGETHER_MAX {
+        if names.len() > BATCH_MAX {
             let kept: BTreeSet<_> = self
                 .read(|borrowed| Box::pin(self.every_name(borrowed.session)))
                 .await?
@@ -262,8 +262,8 @@ impl SqlStore {
     ) -> Result<(), Fault> {
         let mut insert = Statement::new(self.dialect(), "INSERT ");
         insert.push_as("IGNORE ", "").push("INTO duly_lane (lane_no, name) VALUES ");
-        for (place, (name, number)) in lanes.iter().enumerate() {
-            insert.push(if place == 0 { "(" } else { ", (" }).bind(*number).push(", ");
+        for (index, (name, number)) in lanes.iter().enumerate() {
+            insert.push(if index == 0 { "(" } else { ", (" }).bind(*number).push(", ");
             insert.bind(name.as_bytes()).push(")");
         }
         insert.push_as("", " ON CONFLICT DO NOTHING");
@@ -303,7 +303,7 @@ impl SqlStore {
         Err(super::fault::garbled("a lane"))
     }
 
-    /// Gives whether there was a row to write to: one without messages may have been forgotten a moment ago.
+    /// Returns whether there was a row to write to: one without messages may have been forgotten a moment ago.
     async fn pause_row(&self, session: &mut Session, name: &str, paused: bool) -> Result<bool, Fault> {
         let mut update = Statement::new(self.dialect(), "UPDATE duly_lane SET paused = ");
         update.bind(i64::from(paused)).push(" WHERE name = ").bind(name.as_bytes());
@@ -346,7 +346,7 @@ mod tests {
         );
         lanes.forget(&["qb".into()]);
         assert_eq!((lanes.number("qb"), lanes.name(2).as_deref()), (None, Some("qa")));
-        lanes.doubt_all();
+        lanes.unconfirm_all();
         assert_eq!(lanes.unconfirmed(), ["qa"]);
     }
 }

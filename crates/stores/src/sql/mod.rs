@@ -19,6 +19,7 @@ mod insert;
 mod inspect;
 mod lanes;
 mod list;
+mod misplaced;
 mod nodes;
 mod open;
 mod options;
@@ -33,7 +34,6 @@ mod schema;
 mod settle;
 mod shards;
 mod statement;
-mod strays;
 mod sweep;
 mod text;
 mod unconfirmed;
@@ -73,7 +73,7 @@ use self::{
     writes::Writes,
 };
 pub(crate) use self::{
-    claim::{ClaimRequest, Owned, TOGETHER_MAX},
+    claim::{BATCH_MAX, ClaimRequest, Owned},
     query::ASKED_MAX,
     redis_index::{Entry, NEAR},
 };

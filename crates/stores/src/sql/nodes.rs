@@ -1,8 +1,8 @@
-//! The nodes that share a store: who is there, and who delivers what.
+//! The nodes that share a store: heartbeats and shard leases.
 //!
-//! As with Redis: a node says again and again that it is there, and is taken to be there for as long as a lease lasts. The shards of
-//! each lane to a sink are [shared](duly_core::assign_shards) among the nodes that serve it, and each taking has a fencing token that every
-//! claim is checked by, in the same transaction.
+//! As with Redis: a node writes heartbeats, and counts as alive for as long as a lease lasts. The shards of each lane to a sink are
+//! [assigned](duly_core::assign_shards) to the nodes that serve it. Each shard lease has a fencing token that every claim is checked by,
+//! in the same transaction.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -28,27 +28,27 @@ use crate::shared::{
 
 /// The version of what is done to the data. Nodes of different versions do not work on one store together.
 const PROTOCOL: i64 = 1;
-/// Where no other node can be heard, each looks this often at what the others accepted.
-const LOOK_OFTEN: Duration = Duration::from_millis(100);
+/// Without hints from other nodes, each sweeps this often for what the others accepted.
+const SWEEP_WITHOUT_HINTS: Duration = Duration::from_millis(100);
 
 /// The result of a heartbeat.
 struct SignedIn {
-    /// All nodes that are there.
-    there: Vec<Member>,
-    /// Until when the heartbeat before it said that this node is there, if it was found.
+    /// All live nodes.
+    members: Vec<Member>,
+    /// Until when the heartbeat before it made this node count as alive, if it was found.
     found: Option<i64>,
-    life_end: i64,
+    alive_until: i64,
 }
 
-/// Why a node was not let in.
+/// Why a node was refused.
 enum Refused {
-    /// Another process came with its name.
+    /// Another process has joined with its name.
     Replaced,
-    /// This node, of another version, is there.
+    /// This node, of another version, is alive.
     OtherVersion(String),
 }
 
-/// When this node last said that it is there, and what.
+/// The last heartbeat of this node, and what the nodes found then.
 #[derive(Debug, Default)]
 pub(super) struct Presence(Mutex<PresenceState>);
 
@@ -57,23 +57,23 @@ struct PresenceState {
     at: Option<Monotonic>,
     serves: BTreeSet<String>,
     nodes: usize,
-    /// Until when the last heartbeat that was committed says that this node is there.
-    life_end: Option<i64>,
+    /// Until when the last committed heartbeat makes this node count as alive.
+    alive_until: Option<i64>,
     /// Whether this node is the first by name.
     is_first: bool,
-    /// When what is now and then to be done was last done.
+    /// When each chore was last done.
     chores: [Option<Monotonic>; 4],
 }
 
 /// Maintenance that a sweep does from time to time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Chore {
-    /// Ask how much is held.
-    CountHeld = 0,
+    /// Ask how much is in flight.
+    CountPending = 0,
     /// Remove counters that are over.
     TidyCounters = 1,
-    /// See whether there is room again, after there was none.
-    LookForRoom = 2,
+    /// Check whether there is room again, after there was none.
+    ProbeRoom = 2,
     /// Forget lanes without messages.
     ForgetLanes = 3,
 }
@@ -81,9 +81,9 @@ pub(super) enum Chore {
 impl Chore {
     fn every(self) -> Duration {
         match self {
-            Self::CountHeld => Duration::from_secs(2),
+            Self::CountPending => Duration::from_secs(2),
             Self::TidyCounters => Duration::from_secs(60),
-            Self::LookForRoom => Duration::from_secs(1),
+            Self::ProbeRoom => Duration::from_secs(1),
             Self::ForgetLanes => Duration::from_secs(300),
         }
     }
@@ -94,15 +94,15 @@ impl Presence {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of who is there.
-    pub(super) fn see(&self, there: &[Member]) {
-        let first = there.iter().min_by(|a, b| a.status.name.cmp(&b.status.name));
+    /// Stores which nodes are alive.
+    pub(super) fn update(&self, members: &[Member]) {
+        let first = members.iter().min_by(|a, b| a.status.name.cmp(&b.status.name));
         let mut state = self.lock();
         state.is_first = first.is_some_and(|member| member.status.this);
-        state.nodes = there.len();
+        state.nodes = members.len();
     }
 
-    /// Takes note of what was said.
+    /// Stores which lanes were announced, and when.
     fn record_announced(&self, now: Now, serves: &BTreeSet<String>) {
         let mut state = self.lock();
         state.at = Some(now.mono());
@@ -124,17 +124,17 @@ impl Presence {
         self.lock().is_first
     }
 
-    /// No other node was there when this one last looked.
+    /// Whether the last heartbeat found no other node.
     pub(super) fn is_alone(&self) -> bool {
         self.lock().nodes <= 1
     }
 }
 
 impl SqlStore {
-    /// Says that this node is there and serves these lanes, if it is time to, and sees to it that it delivers its share of them. Gives
-    /// how soon this must be done again.
+    /// Writes the heartbeat of this node with the lanes that it serves, if it is time to, and requests its shard leases. Returns when
+    /// this must be done again.
     pub(super) async fn announce(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
-        let _asking = self.nodes.asking.lock().await;
+        let _guard = self.nodes.requesting.lock().await;
         let often = self.options.lease / 4;
         let is_announced = {
             let state = self.presence.lock();
@@ -142,18 +142,19 @@ impl SqlStore {
             fresh && state.serves == serves && !self.nodes.lock().is_waiting()
         };
         if !is_announced {
-            self.ask_for_rights(now, serves).await?;
+            self.request_leases(now, serves).await?;
         }
-        let soon = if self.presence.is_alone() || self.hints.are_received() { often } else { LOOK_OFTEN };
+        let soon =
+            if self.presence.is_alone() || self.hints.are_received() { often } else { SWEEP_WITHOUT_HINTS };
         Ok(if self.nodes.lock().is_waiting() { ASK_AGAIN.min(soon) } else { soon.min(often) })
     }
 
-    async fn ask_for_rights(&self, now: Now, serves: BTreeSet<String>) -> Result<(), StoreError> {
-        let there = self.be_there(now, JoinKind::Again, &serves).await?;
-        self.presence.see(&there);
+    async fn request_leases(&self, now: Now, serves: BTreeSet<String>) -> Result<(), StoreError> {
+        let members = self.heartbeat(now, JoinKind::Again, &serves).await?;
+        self.presence.update(&members);
         self.presence.record_announced(now, &serves);
-        let alive: HashSet<_> = there.iter().map(|member| member.instance as i64).collect();
-        let requests = self.nodes.lock().share_out(there, serves, self.options.shards);
+        let alive: HashSet<_> = members.iter().map(|member| member.instance as i64).collect();
+        let requests = self.nodes.lock().assign(members, serves, self.options.shards);
         if !requests.is_empty() {
             let lanes: BTreeSet<_> =
                 requests.values().flatten().map(|request| request.lane.clone()).collect();
@@ -166,19 +167,19 @@ impl SqlStore {
                 state.apply_tokens(*shard, requests, &tokens[shard]);
             }
         }
-        self.nodes.lock().tidy();
+        self.nodes.lock().remove_unserved();
         Ok(())
     }
 
-    /// A lane is claimed from that was not announced: by somebody who does not sweep, or has not yet.
+    /// Announces a lane that is claimed from before a sweep announced it.
     pub(crate) async fn serve(&self, now: Now, lane: &str) -> Result<(), StoreError> {
-        if let Some((_asking, serves)) = self.nodes.unannounced(lane).await {
-            self.ask_for_rights(now, serves).await?;
+        if let Some((_guard, serves)) = self.nodes.unannounced(lane).await {
+            self.request_leases(now, serves).await?;
         }
         Ok(())
     }
 
-    /// Takes and gives back rights. Gives per shard the tokens by which this node has them now, 0 for none.
+    /// Acquires and releases shard leases. Returns, per shard, the tokens by which this node has them now, 0 for none.
     async fn own(
         &self,
         session: &mut Session,
@@ -189,25 +190,25 @@ impl SqlStore {
         let number = |lane: &str| self.lanes.number(lane).ok_or_else(|| Fault::garbled("a lane"));
         let lanes: BTreeSet<_> =
             requests.values().flatten().map(|request| number(&request.lane)).collect::<Result<_, _>>()?;
-        let held = self.lock_rights(session, &lanes).await?;
+        let held = self.lock_leases(session, &lanes).await?;
         let busy = self.busy(session, &lanes).await?;
         let me = self.options.instance as i64;
         let mut answers = BTreeMap::new();
         for (shard, requests) in requests {
             let mut tokens = Vec::with_capacity(requests.len());
             for LeaseRequest { lane, wanted } in requests {
-                let place = (number(lane)?, *shard);
-                let (holder, token) = held.get(&place).copied().unwrap_or_default();
+                let key = (number(lane)?, *shard);
+                let (holder, token) = held.get(&key).copied().unwrap_or_default();
                 tokens.push(if holder == Some(me) {
                     // Deliveries in flight use the old shard lease, which stays until they end.
-                    let stays = *wanted || busy.contains(&place);
+                    let stays = *wanted || busy.contains(&key);
                     if !stays {
-                        self.set_right(session, place, None, token).await?;
+                        self.set_lease(session, key, None, token).await?;
                     }
                     if stays { token } else { 0 }
                 } else if *wanted && holder.is_none_or(|holder| !alive.contains(&holder)) {
                     let token = self.calls.next_token(self.time.tick(now)).max(token + 1);
-                    self.set_right(session, place, Some(me), token).await?;
+                    self.set_lease(session, key, Some(me), token).await?;
                     token
                 } else {
                     0
@@ -218,15 +219,15 @@ impl SqlStore {
         Ok(answers)
     }
 
-    /// Who has which right of these lanes; nobody else changes that until the end of the transaction.
-    async fn lock_rights(
+    /// The owners of the shard leases of these lanes, locked until the end of the transaction.
+    async fn lock_leases(
         &self,
         session: &mut Session,
         lanes: &BTreeSet<i64>,
     ) -> Result<HashMap<(i64, u16), (Option<i64>, u64)>, Fault> {
         let mut select = Statement::new(
             self.dialect(),
-            "SELECT lane_no, shard, instance, token FROM duly_right WHERE lane_no IN (",
+            "SELECT lane_no, shard, instance, token FROM duly_shard_lease WHERE lane_no IN (",
         );
         select.bind_all(lanes.iter().copied()).push(") ORDER BY lane_no, shard FOR UPDATE");
         let mut held = HashMap::new();
@@ -236,33 +237,33 @@ impl SqlStore {
         let missing: Vec<_> = lanes
             .iter()
             .flat_map(|lane| (0..self.options.shards).map(|shard| (*lane, shard)))
-            .filter(|place| !held.contains_key(place))
+            .filter(|key| !held.contains_key(key))
             .collect();
         if missing.is_empty() {
             return Ok(held);
         }
         for part in missing.chunks(200) {
             let mut insert = Statement::new(self.dialect(), "INSERT ");
-            insert.push_as("IGNORE ", "").push("INTO duly_right (lane_no, shard, token) VALUES ");
-            for (place, (lane_no, shard)) in part.iter().enumerate() {
-                insert.push(if place == 0 { "(" } else { ", (" });
+            insert.push_as("IGNORE ", "").push("INTO duly_shard_lease (lane_no, shard, token) VALUES ");
+            for (index, (lane_no, shard)) in part.iter().enumerate() {
+                insert.push(if index == 0 { "(" } else { ", (" });
                 insert.bind_all([*lane_no, i64::from(*shard), 0]).push(")");
             }
             insert.push_as("", " ON CONFLICT (lane_no, shard) DO NOTHING");
             session.run(insert).await?;
         }
         // Somebody may have been faster, and taken them.
-        Box::pin(self.lock_rights(session, lanes)).await
+        Box::pin(self.lock_leases(session, lanes)).await
     }
 
-    async fn set_right(
+    async fn set_lease(
         &self,
         session: &mut Session,
         (lane_no, shard): (i64, u16),
         instance: Option<i64>,
         token: u64,
     ) -> Result<(), Fault> {
-        let mut update = Statement::new(self.dialect(), "UPDATE duly_right SET instance = ");
+        let mut update = Statement::new(self.dialect(), "UPDATE duly_shard_lease SET instance = ");
         update.bind(instance).push(", token = ").bind(token as i64);
         update.push(" WHERE lane_no = ").bind(lane_no).push(" AND shard = ").bind(i64::from(shard));
         session.run(update).await?;
@@ -284,7 +285,7 @@ impl SqlStore {
     }
 
     /// Writes the heartbeat of this node. Returns all live nodes.
-    pub(super) async fn be_there(
+    pub(super) async fn heartbeat(
         &self,
         now: Now,
         join_kind: JoinKind,
@@ -304,16 +305,16 @@ impl SqlStore {
             self.transact(|borrowed| Box::pin(self.sign_in(borrowed.session, now, join_kind, &status))).await;
         self.writes.heartbeat(&signed_in);
         match signed_in? {
-            Ok(SignedIn { there, found, life_end }) => {
-                let wrote = self.presence.lock().life_end.replace(life_end);
+            Ok(SignedIn { members, found, alive_until }) => {
+                let wrote = self.presence.lock().alive_until.replace(alive_until);
                 let is_lost = wrote.is_some_and(|wrote| found.is_none_or(|found| found < wrote));
                 if is_lost {
-                    // Either others took this node for gone, or a failover lost what it wrote last, and not only that.
+                    // Either others removed this node as dead, or a failover lost its last heartbeat, and maybe more.
                     tracing::warn!("heartbeat missing in the database; reloading lane numbers");
-                    self.lanes.doubt_all();
+                    self.lanes.unconfirm_all();
                 }
                 self.confirm_lanes(if is_lost { self.lanes.unconfirmed() } else { unconfirmed }).await?;
-                Ok(there)
+                Ok(members)
             }
             Err(Refused::Replaced) => Err(self.membership.replaced(&self.options.node)),
             Err(Refused::OtherVersion(other)) => Err(of_another_version(&other)),
@@ -343,9 +344,8 @@ impl SqlStore {
         // One at a time: two that come at the same moment would not see each other.
         let lock = "SELECT value FROM duly_store WHERE name = 'generation' FOR UPDATE";
         session.rows(Statement::new(self.dialect(), lock)).await?;
-        let select =
-            "SELECT instance, name, protocol, life_end, told FROM duly_node ORDER BY instance FOR UPDATE";
-        let (mut there, mut dead, mut found) = (Vec::new(), Vec::new(), None);
+        let select = "SELECT instance, name, protocol, alive_until, status FROM duly_node ORDER BY instance FOR UPDATE";
+        let (mut members, mut dead, mut found) = (Vec::new(), Vec::new(), None);
         for row in session.rows(Statement::new(self.dialect(), select)).await? {
             let instance = row.int(0)?;
             let other = String::from_utf8_lossy(&row.bytes(1)?).into_owned();
@@ -361,7 +361,7 @@ impl SqlStore {
             } else if row.int(2)? != PROTOCOL && join_kind == JoinKind::New {
                 return Ok(Err(Refused::OtherVersion(other)));
             } else {
-                there.extend(read_member(instance as u64, other, &row.text(4)?, false));
+                members.extend(read_member(instance as u64, other, &row.text(4)?, false));
             }
         }
         if !dead.is_empty() {
@@ -374,17 +374,17 @@ impl SqlStore {
         let end = self.time.latest_tick(now) as i64 + life;
         let mut insert = Statement::new(
             self.dialect(),
-            "INSERT INTO duly_node (instance, name, protocol, life_end, told) VALUES (",
+            "INSERT INTO duly_node (instance, name, protocol, alive_until, status) VALUES (",
         );
         insert.bind(me).push(", ").bind(name.as_bytes()).push(", ").bind(PROTOCOL).push(", ");
         insert.bind(end).push(", ").bind(status).push(")");
         insert.push_as(
-            " ON DUPLICATE KEY UPDATE life_end = VALUES(life_end), told = VALUES(told)",
-            " ON CONFLICT (instance) DO UPDATE SET life_end = EXCLUDED.life_end, told = EXCLUDED.told",
+            " ON DUPLICATE KEY UPDATE alive_until = VALUES(alive_until), status = VALUES(status)",
+            " ON CONFLICT (instance) DO UPDATE SET alive_until = EXCLUDED.alive_until, status = EXCLUDED.status",
         );
         session.run(insert).await?;
-        there.extend(read_member(me as u64, name.to_owned(), status, true));
-        Ok(Ok(SignedIn { there, found, life_end: end }))
+        members.extend(read_member(me as u64, name.to_owned(), status, true));
+        Ok(Ok(SignedIn { members, found, alive_until: end }))
     }
 
     /// The report of this node, in lines.
@@ -394,7 +394,7 @@ impl SqlStore {
 
     pub(super) async fn all_nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
         self.check_open()?;
-        let select = || Statement::new(self.dialect(), "SELECT instance, name, told FROM duly_node");
+        let select = || Statement::new(self.dialect(), "SELECT instance, name, status FROM duly_node");
         let mut nodes = Vec::new();
         for row in self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await? {
             let (instance, name) = (row.int(0)?, String::from_utf8_lossy(&row.bytes(1)?).into_owned());
@@ -405,7 +405,7 @@ impl SqlStore {
         Ok(display_order(nodes))
     }
 
-    /// This node goes. What it did not say, others find out when its time is over.
+    /// Removes this node. If that fails, its heartbeat expires.
     pub(super) async fn leave(&self) {
         let delete = || {
             let mut delete = Statement::new(self.dialect(), "DELETE FROM duly_node WHERE instance = ");

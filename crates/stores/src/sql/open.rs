@@ -127,7 +127,7 @@ impl SqlStore {
                 match self.begin_once(now).await {
                     // Others hold the rows, or the server is slow. To do it again is to do it once.
                     Err(error) if error.kind == StoreErrorKind::Unanswered => {
-                        tracing::warn!(%error, "start delayed; tried again");
+                        tracing::warn!(%error, "start delayed; retried");
                         last = Some(error);
                     }
                     begun => return begun,
@@ -142,10 +142,10 @@ impl SqlStore {
     }
 
     async fn begin_once(&self, now: Now) -> Result<(), StoreError> {
-        let there = self.be_there(now, JoinKind::New, &BTreeSet::new()).await?;
-        self.presence.see(&there);
-        let there: HashSet<_> = there.into_iter().map(|member| member.instance as i64).collect();
-        self.recover(now, &there).await?;
+        let alive = self.heartbeat(now, JoinKind::New, &BTreeSet::new()).await?;
+        self.presence.update(&alive);
+        let alive: HashSet<_> = alive.into_iter().map(|member| member.instance as i64).collect();
+        self.recover(now, &alive).await?;
         let sent_at = self.room.ask();
         let totals = self.all_totals().await?;
         self.room.update(sent_at, totals.pending + totals.in_flight);
@@ -153,7 +153,7 @@ impl SqlStore {
     }
 }
 
-/// Connections to the database, and one more to listen with where it can tell something. The database ends a session that is idle for
+/// Connections to the database, and one more to listen with where it can notify. The database ends a session that is idle for
 /// `idle_max`: a client whose machine was lost never closes its connection, and the locks of its transaction would hold up every
 /// other node.
 pub(super) fn connect(address: Address, connections: u32, idle_max: Duration) -> (Link, Option<PgPool>) {

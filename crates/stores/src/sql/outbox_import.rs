@@ -1,4 +1,4 @@
-//! Rows that somebody else put into `delay_message`, by an `INSERT` of their own: looked at, and taken in or buried.
+//! Rows that somebody else put into `delay_message`, by an `INSERT` of their own: looked at, and imported in or buried.
 
 use duly_core::{
     Attempt, DeadReason, Now, Outcome,
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::shared::lane::lane_text;
 
-/// So many are looked at in one transaction.
-const TOGETHER_MAX: usize = 200;
+/// Rows that one transaction imports at most.
+const BATCH_MAX: usize = 200;
 
 impl SqlStore {
-    /// Takes in rows that nobody has looked at. Gives whether there may be more.
+    /// Imports rows of the outbox. Returns whether there may be more.
     pub(super) async fn import_outbox_rows(&self, now: Now) -> Result<bool, StoreError> {
-        let (ids, is_cut) = self.read(|borrowed| Box::pin(self.strangers(borrowed.session))).await?;
+        let (ids, is_cut) = self.read(|borrowed| Box::pin(self.outbox_ids(borrowed.session))).await?;
         // Their lanes get numbers in transactions of their own, so nothing waits for this one.
         let seen = self.read(|borrowed| Box::pin(self.raw_rows(borrowed.session, &ids, ""))).await?;
         let good = seen.rows.iter().map(|row| row.record.message.lane());
@@ -34,10 +34,10 @@ impl SqlStore {
     }
 
     /// Some of those rows, as many as fit into memory, by what stands there as their ids; and whether there may be more.
-    async fn strangers(&self, session: &mut Session) -> Result<(Vec<String>, bool), Fault> {
+    async fn outbox_ids(&self, session: &mut Session) -> Result<(Vec<String>, bool), Fault> {
         let mut select = Statement::new(self.dialect(), "SELECT message_id, CAST(OCTET_LENGTH(body) AS ");
         select.push_as("SIGNED", "BIGINT").push(") FROM delay_message WHERE queue_no IS NULL LIMIT ");
-        select.bind(TOGETHER_MAX as i64);
+        select.bind(BATCH_MAX as i64);
         let rows = session.rows(select).await?;
         let (mut budget, mut ids) = (ClaimBudget::default(), Vec::new());
         for row in &rows {
@@ -46,7 +46,7 @@ impl SqlStore {
                 ids.push(row.text(0)?);
             }
         }
-        let is_cut = rows.len() == TOGETHER_MAX || ids.len() < rows.len();
+        let is_cut = rows.len() == BATCH_MAX || ids.len() < rows.len();
         ids.sort_unstable();
         Ok((ids, is_cut))
     }
@@ -67,7 +67,7 @@ impl SqlStore {
         let slot = self.slots.take();
         // Whoever has not committed them yet is left alone.
         let Found { rows, mut bad } = self.raw_rows(session, ids, " FOR UPDATE SKIP LOCKED").await?;
-        let (mut deltas, mut taken, seen) = (CounterDeltas::default(), Vec::new(), rows.len() + bad.len());
+        let (mut deltas, mut imported, seen) = (CounterDeltas::default(), Vec::new(), rows.len() + bad.len());
         for mut row in rows {
             let message = &row.record.message;
             // Inserted since the lanes were looked at: the next sweep takes it.
@@ -80,14 +80,14 @@ impl SqlStore {
             row.is_raw = false;
             deltas.total(Counter::Accepted, 1);
             deltas.pending(lane_no, row.record.ready, 1);
-            taken.push(row);
+            imported.push(row);
         }
-        taken.sort_by(|a, b| a.id().cmp(b.id()));
-        self.write(session, now, &taken.iter().collect::<Vec<_>>()).await?;
+        imported.sort_by(|a, b| a.id().cmp(b.id()));
+        self.write(session, now, &imported.iter().collect::<Vec<_>>()).await?;
         for bad in &bad {
             self.bury(session, now, bad, &mut deltas).await?;
         }
-        self.send_hints(session, now, taken.iter()).await?;
+        self.send_hints(session, now, imported.iter()).await?;
         self.count(session, &slot, deltas).await?;
         Ok(seen)
     }

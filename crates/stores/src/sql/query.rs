@@ -176,11 +176,11 @@ impl SqlStore {
         Ok(firsts)
     }
 
-    /// A look at the first entry of each queue, and at nothing else.
+    /// Reads the first entry of each queue, and nothing else.
     fn first_of_each(&self, queues: &[i64]) -> Statement {
         let mut select = Statement::new(self.dialect(), "");
-        for (place, queue) in queues.iter().enumerate() {
-            select.push(if place == 0 { "" } else { " UNION ALL " });
+        for (index, queue) in queues.iter().enumerate() {
+            select.push(if index == 0 { "" } else { " UNION ALL " });
             select.push("(SELECT queue_no, queue_at FROM delay_message WHERE queue_no = ").bind(*queue);
             select.push(" ORDER BY queue_at, queue_rank, message_id LIMIT 1)");
         }
@@ -221,8 +221,8 @@ impl SqlStore {
         due_by: i64,
     ) -> Result<Vec<(i64, u64)>, Fault> {
         let mut select = Statement::new(self.dialect(), "");
-        for (place, (queue, _)) in queues.iter().enumerate() {
-            select.push(if place == 0 { "" } else { " UNION ALL " });
+        for (index, (queue, _)) in queues.iter().enumerate() {
+            select.push(if index == 0 { "" } else { " UNION ALL " });
             select
                 .push("SELECT queue_no, COUNT(*) FROM (SELECT queue_no FROM delay_message WHERE queue_no = ");
             select.bind(*queue).push(" AND queue_at <= ").bind(due_by);

@@ -12,14 +12,14 @@ use super::{
     SqlStore,
     connection::{Answer, Session, Statement},
     fault::Fault,
-    row::{Row, place_of, queue_no},
+    row::{Row, lane_and_shard, queue_no},
     write::lists,
 };
 use crate::shared::claim_order::{ClaimOrder, rank};
 
 /// Messages ready within this are indexed at once, and not looked for afterwards.
 pub(crate) const NEAR: Duration = Duration::from_secs(10);
-/// More news than this is left to those who look for what the index does not have.
+/// More changes than this are left to the search for what the index does not have.
 const INDEX_ENTRIES_MAX: usize = 20_000;
 /// Where the number of the index is kept: it changes when the index was lost.
 const EPOCH: &str = "index_epoch";
@@ -103,7 +103,7 @@ impl SqlStore {
         Ok(waiting.map(|row| self.read_entry(row)).collect::<Result<_, _>>()?)
     }
 
-    /// The index has these, if it was still the index of that number when it was told.
+    /// The index has these entries, if it still had that number when they were added.
     pub(crate) async fn mark_indexed(&self, entries: &[Entry], epoch: u64) -> Result<(), StoreError> {
         for part in entries.chunks(100) {
             self.transact(|borrowed| Box::pin(self.mark_in_one(borrowed.session, part, epoch))).await?;
@@ -224,7 +224,7 @@ impl SqlStore {
         Ok(text.and_then(|text| text.parse().ok()))
     }
 
-    /// Gives the index another number: what was told to the one before it counts no more.
+    /// Gives the index another number: entries added under the number before are not relied on.
     pub(crate) async fn set_index_epoch(&self, epoch: u64) -> Result<(), StoreError> {
         let insert = || {
             let mut insert = Statement::new(self.dialect(), "INSERT INTO duly_store (name, value) VALUES (");
@@ -257,10 +257,10 @@ impl SqlStore {
     ) -> Result<Vec<(i64, u16)>, StoreError> {
         let after = after.map_or(0, |(lane_no, shard)| queue_no(lane_no, shard));
         let queues = self.queues_after(after, limit).await?;
-        Ok(queues.into_iter().map(|(queue, _)| place_of(queue)).collect())
+        Ok(queues.into_iter().map(|(queue, _)| lane_and_shard(queue)).collect())
     }
 }
 
-/// The beginning of a look at what waits, as [`SqlStore::read_entry`] reads it.
+/// The beginning of a query of what waits, as [`SqlStore::read_entry`] reads it.
 const ENTRY: &str =
     "SELECT message_id, queue_no, queue_at, queue_rank, lost, version FROM delay_message WHERE ";

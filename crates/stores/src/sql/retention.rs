@@ -18,7 +18,7 @@ const COUNTERS_KEPT: Duration = Duration::from_secs(2 * 3600);
 const COUNTERS_MAX: i64 = 50;
 
 /// Rows deleted by one transaction: locks are short, and the next part follows a moment later.
-const TOGETHER_MAX: i64 = 500;
+const BATCH_MAX: i64 = 500;
 
 /// Delivered and cancelled messages that are still kept.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,12 +49,12 @@ impl SqlStore {
 
     /// Somebody may count there again at this moment, in a row of their own: only the rows that were read, and are locked since, go.
     async fn remove_counter(&self, session: &mut Session, kind: i64, what: i64) -> Result<(), Fault> {
-        let place = |text: &str| {
+        let of_counter = |text: &str| {
             let mut statement = Statement::new(self.dialect(), text);
             statement.push(" FROM duly_count WHERE kind = ").bind(kind).push(" AND what = ").bind(what);
             statement
         };
-        let mut select = place("SELECT slot, n");
+        let mut select = of_counter("SELECT slot, n");
         select.push(" ORDER BY slot FOR UPDATE");
         let (mut slots, mut sum) = (Vec::new(), 0);
         for row in session.rows(select).await? {
@@ -62,14 +62,14 @@ impl SqlStore {
             sum += row.int(1)?;
         }
         if sum == 0 && !slots.is_empty() {
-            let mut delete = place("DELETE");
+            let mut delete = of_counter("DELETE");
             delete.push(" AND slot IN (").bind_all(slots).push(")");
             session.run(delete).await?;
         }
         Ok(())
     }
 
-    /// Forgets some of what is past retention, the oldest first. Gives whether there may be more.
+    /// Forgets some of what is past retention, the oldest first. Returns whether there may be more.
     pub(super) async fn forget(&self, now: Now, kept: Kept) -> Result<bool, StoreError> {
         let before = now.wall().saturating_sub(self.options.retention).as_millis() as i64 * 1000;
         // Two who both see that there are too many would remove too many.
@@ -79,7 +79,7 @@ impl SqlStore {
         }
         let removed =
             self.transact(|borrowed| Box::pin(self.forget_in_one(borrowed.session, before, over))).await?;
-        Ok(removed == TOGETHER_MAX)
+        Ok(removed == BATCH_MAX)
     }
 
     /// How many more than allowed these are.
@@ -97,7 +97,7 @@ impl SqlStore {
         if over <= 0 {
             select.push(" AND queue_at <= ").bind(before);
         }
-        select.push(" ORDER BY queue_at, queue_rank, message_id LIMIT ").bind(TOGETHER_MAX);
+        select.push(" ORDER BY queue_at, queue_rank, message_id LIMIT ").bind(BATCH_MAX);
         select.push(" FOR UPDATE SKIP LOCKED");
         let mut ids = Vec::new();
         for row in session.rows(select).await? {

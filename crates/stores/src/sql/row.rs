@@ -30,7 +30,7 @@ pub(super) enum Bodies {
 }
 
 impl Bodies {
-    /// The beginning of a look at rows.
+    /// The beginning of a query of rows.
     pub(super) fn select(self) -> String {
         format!("SELECT {} FROM delay_message ", self.columns())
     }
@@ -42,9 +42,9 @@ impl Bodies {
         format!("{COLUMNS}{body}")
     }
 
-    /// The beginning of a look at rows by somebody who also asks when each came to be there, in milliseconds.
+    /// The beginning of a query of rows with the time when each was inserted, in milliseconds.
     pub(super) fn select_with_acceptance(self, dialect: Dialect) -> String {
-        // Neither goes by the time zone of the session.
+        // Neither depends on the time zone of the session.
         let accepted = match dialect {
             Dialect::Mysql => "CAST(UNIX_TIMESTAMP(create_time) * 1000 AS SIGNED)",
             Dialect::Postgres => "CAST(EXTRACT(EPOCH FROM create_time) * 1000 AS BIGINT)",
@@ -69,7 +69,7 @@ pub(super) fn queue_no(lane_no: i64, shard: u16) -> i64 {
 }
 
 /// The lane and the shard of [`queue_no`].
-pub(super) fn place_of(queue: i64) -> (i64, u16) {
+pub(super) fn lane_and_shard(queue: i64) -> (i64, u16) {
     (queue / 256, (queue % 256) as u16)
 }
 
@@ -239,8 +239,8 @@ impl Row {
         }
     }
 
-    /// Where it is, and by which time and rank it is in turn there.
-    pub(super) fn place(&self, shard: u16) -> (i64, i64, i64) {
+    /// The queue of the row, and the time and rank that order it there.
+    pub(super) fn queue_position(&self, shard: u16) -> (i64, i64, i64) {
         let micros = |at: Timestamp| at.as_millis() as i64 * 1000;
         let Record { message, state, ready, ended, .. } = &self.record;
         match state {
@@ -255,8 +255,8 @@ impl Row {
         }
     }
 
-    /// Takes note of a try.
-    pub(super) fn note(&mut self, attempt: Attempt) {
+    /// Adds an attempt to the history and the counts.
+    pub(super) fn record_attempt(&mut self, attempt: Attempt) {
         let record = &mut self.record;
         record.attempts = record.attempts.saturating_add(u32::from(attempt.outcome.counts()));
         record.maybe_delivered |= attempt.outcome.maybe_delivered();

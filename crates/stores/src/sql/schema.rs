@@ -11,17 +11,17 @@ use super::{
 
 /// The steps, in order. A step that was ever released is never changed: the next one changes what it made.
 const STEPS: [(&str, &str); 1] =
-    [(include_str!("schema/mysql-2.sql"), include_str!("schema/postgres-2.sql"))];
+    [(include_str!("schema/mysql-3.sql"), include_str!("schema/postgres-3.sql"))];
 /// The number of the first step, and of the layout that it makes. Tables with a smaller number are older than the first release: they
 /// have other columns and are refused.
-const FIRST_STEP: usize = 2;
+const FIRST_STEP: usize = 3;
 const LAST_STEP: usize = FIRST_STEP + STEPS.len() - 1;
 /// The index of what the index in Redis does not have, made for the redis+mysql store only.
 const REDIS_INDEX_MARKS: &str = "CREATE INDEX delay_message_unindexed ON delay_message (unindexed_at)";
 /// One for all stores of a PostgreSQL database: any number that is not somebody else's.
 const LOCK: i64 = 0x6475_6c79;
 
-/// Sees to it that the tables are there and of this version. Gives the generation of the store.
+/// Sees to it that the tables are there and of this version. Returns the generation of the store.
 pub(super) async fn prepare(
     link: &Link,
     options: &Options,
@@ -31,8 +31,8 @@ pub(super) async fn prepare(
         for tries in 1.. {
             match prepare_once(link, options, has_redis_index).await {
                 // Another node is at it, and takes longer than the server lets anybody wait for a lock.
-                Err(fault @ Fault::TakenBack(_)) => {
-                    tracing::warn!(tries, "tables locked by another process; tried again: {fault:?}");
+                Err(fault @ Fault::RolledBack(_)) => {
+                    tracing::warn!(tries, ?fault, "tables locked by another process; retried");
                     let wait = fault.wait(tries.min(10), options.instance).unwrap_or_default();
                     #[expect(
                         clippy::disallowed_methods,

@@ -18,13 +18,13 @@ use super::{
 };
 
 /// Claims ended by one transaction.
-const TOGETHER_MAX: usize = 1000;
+const BATCH_MAX: usize = 1000;
 
 impl SqlStore {
     pub(super) async fn settle_all(&self, now: Now, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         self.check_open()?;
         let mut answers = Vec::with_capacity(batch.len());
-        for part in batch.chunks(TOGETHER_MAX) {
+        for part in batch.chunks(BATCH_MAX) {
             let settled =
                 self.transact(|borrowed| Box::pin(self.settle_in_one(borrowed.session, now, part))).await;
             let were_some = answers.contains(&Settled::Done);
@@ -74,7 +74,7 @@ impl SqlStore {
     ) -> Result<Vec<Settled>, StoreError> {
         self.check_open()?;
         let mut answers = Vec::with_capacity(receipts.len());
-        for part in receipts.chunks(TOGETHER_MAX) {
+        for part in receipts.chunks(BATCH_MAX) {
             let extended = self
                 .transact(|borrowed| Box::pin(self.extend_in_one(borrowed.session, now, part, lease)))
                 .await;
@@ -151,7 +151,7 @@ fn end(row: &mut Row, now: Now, settlement: &Settlement, deltas: &mut CounterDel
             put_back(row, deltas);
         }
         Settlement::Retry { at, attempt } => {
-            row.note(attempt.clone());
+            row.record_attempt(attempt.clone());
             // Wall time may have stepped back behind the due time since the claim.
             row.record.ready = (*at).max(row.record.message.due);
             row.lost = LeaseLoss::None;
@@ -168,7 +168,7 @@ fn end(row: &mut Row, now: Now, settlement: &Settlement, deltas: &mut CounterDel
         }
         Settlement::Dead { reason, attempt } => {
             if let Some(attempt) = attempt {
-                row.note(attempt.clone());
+                row.record_attempt(attempt.clone());
             }
             row.record.state = State::Dead;
             row.record.ended = Some(now.wall());
@@ -186,7 +186,7 @@ pub(super) fn put_back(row: &mut Row, deltas: &mut CounterDeltas) {
 
 /// Ends a claim that nobody settled: counted, and under suspicion. What was lost before had been claimed alone.
 pub(super) fn lose(row: &mut Row, now: Now, why: &str, deltas: &mut CounterDeltas) {
-    row.note(Attempt::new(now.wall(), Outcome::Lost, why));
+    row.record_attempt(Attempt::new(now.wall(), Outcome::Lost, why));
     let was_alone = row.lost != LeaseLoss::None || row.is_only;
     row.lost = if was_alone { LeaseLoss::Alone } else { LeaseLoss::InBatch };
     put_back(row, deltas);

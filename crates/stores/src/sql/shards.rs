@@ -29,8 +29,8 @@ impl SqlStore {
         let lanes = self.read(|borrowed| Box::pin(self.waiting_lanes(borrowed.session))).await?;
         let due_by = now.wall().as_millis() as i64 * 1000;
         for (queue, at) in self.firsts(&lanes, 0..shards).await? {
-            let place = (queue % queue_no(1, 0)) as usize;
-            if let Some(status) = statuses.get_mut(place).filter(|_| at <= due_by) {
+            let index = (queue % queue_no(1, 0)) as usize;
+            if let Some(status) = statuses.get_mut(index).filter(|_| at <= due_by) {
                 let at = Timestamp::from_millis(at as u64 / 1000);
                 status.oldest = Some(status.oldest.map_or(at, |oldest| oldest.min(at)));
             }
@@ -45,8 +45,8 @@ impl SqlStore {
     async fn owners(&self, session: &mut Session, now: Now) -> Result<Vec<(usize, ShardOwner)>, Fault> {
         let mut select = Statement::new(
             self.dialect(),
-            "SELECT r.shard, l.name, n.name FROM duly_node n JOIN duly_right r ON r.instance = n.instance \
-             JOIN duly_lane l ON l.lane_no = r.lane_no WHERE n.life_end > ",
+            "SELECT r.shard, l.name, n.name FROM duly_node n JOIN duly_shard_lease r ON r.instance = n.instance \
+             JOIN duly_lane l ON l.lane_no = r.lane_no WHERE n.alive_until > ",
         );
         select.bind(self.time.tick(now) as i64);
         let mut owners = Vec::new();

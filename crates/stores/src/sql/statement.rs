@@ -107,8 +107,8 @@ impl Statement {
         &mut self,
         values: impl IntoIterator<Item = impl Into<Value<'v>>>,
     ) -> &mut Self {
-        for (place, value) in values.into_iter().enumerate() {
-            if place > 0 {
+        for (index, value) in values.into_iter().enumerate() {
+            if index > 0 {
                 self.push(", ");
             }
             self.bind(value);
@@ -202,10 +202,10 @@ pub(crate) enum Answer {
 macro_rules! column {
     ($(#[$doc:meta])* $name:ident, $type:ty) => {
         $(#[$doc])*
-        pub(crate) fn $name(&self, place: usize) -> Result<Option<$type>, Fault> {
+        pub(crate) fn $name(&self, column: usize) -> Result<Option<$type>, Fault> {
             Ok(match self {
-                Self::Mysql(row) => row.try_get_unchecked(place)?,
-                Self::Postgres(row) => row.try_get_unchecked(place)?,
+                Self::Mysql(row) => row.try_get_unchecked(column)?,
+                Self::Postgres(row) => row.try_get_unchecked(column)?,
             })
         }
     };
@@ -228,16 +228,16 @@ impl Answer {
         Vec<u8>
     );
 
-    pub(crate) fn int(&self, place: usize) -> Result<i64, Fault> {
-        self.maybe_int(place)?.ok_or_else(|| Fault::garbled("a number that is not there"))
+    pub(crate) fn int(&self, column: usize) -> Result<i64, Fault> {
+        self.maybe_int(column)?.ok_or_else(|| Fault::garbled("a number that is not there"))
     }
 
-    pub(crate) fn text(&self, place: usize) -> Result<String, Fault> {
-        self.maybe_text(place)?.ok_or_else(|| Fault::garbled("a text that is not there"))
+    pub(crate) fn text(&self, column: usize) -> Result<String, Fault> {
+        self.maybe_text(column)?.ok_or_else(|| Fault::garbled("a text that is not there"))
     }
 
-    pub(crate) fn bytes(&self, place: usize) -> Result<Vec<u8>, Fault> {
-        self.maybe_bytes(place)?.ok_or_else(|| Fault::garbled("bytes that are not there"))
+    pub(crate) fn bytes(&self, column: usize) -> Result<Vec<u8>, Fault> {
+        self.maybe_bytes(column)?.ok_or_else(|| Fault::garbled("bytes that are not there"))
     }
 }
 

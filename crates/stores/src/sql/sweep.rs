@@ -14,7 +14,7 @@ use super::{
     fault::Fault,
     nodes::Chore,
     retention::Kept,
-    row::{Bodies, ENDED, IN_FLIGHT, place_of, queue_no},
+    row::{Bodies, ENDED, IN_FLIGHT, lane_and_shard, queue_no},
     settle::lose,
     write::{Found, Locked},
 };
@@ -25,9 +25,9 @@ const LEASES_MAX: usize = 500;
 
 /// What a first look saw.
 #[derive(Default)]
-struct SweepScan {
+struct SweepRows {
     /// Rows that somebody else put there.
-    strangers: bool,
+    has_outbox_rows: bool,
     /// Leases in the order of their ends.
     leases: Vec<(MessageId, i64)>,
     paused: Vec<i64>,
@@ -47,34 +47,34 @@ impl SqlStore {
     pub(crate) async fn sweep_leases(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         self.check_open()?;
         let answered_before = self.room.ask();
-        self.clear_doubts(now).await?;
+        self.release_unconfirmed(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         if self.presence.is_time_for(Chore::ForgetLanes, now) {
             self.forget_lanes(&names).await?;
         }
         self.number_lanes(names.iter().cloned()).await?;
         let mut again = self.announce(now, names.iter().cloned().collect()).await?;
-        if self.writes.is_full() && self.presence.is_time_for(Chore::LookForRoom, now) {
+        if self.writes.is_full() && self.presence.is_time_for(Chore::ProbeRoom, now) {
             self.probe_room().await;
         }
-        let scan = self.read(|borrowed| Box::pin(self.scan_rows(borrowed.session))).await?;
-        if scan.strangers && self.import_outbox_rows(now).await? {
+        let found = self.read(|borrowed| Box::pin(self.sweep_rows(borrowed.session))).await?;
+        if found.has_outbox_rows && self.import_outbox_rows(now).await? {
             again = Duration::ZERO;
         }
         let tick = self.time.tick(now);
         let is_over = |end: i64| end as u64 <= tick;
-        let over: Vec<_> = scan.leases.iter().filter(|(_, end)| is_over(*end)).map(|(id, _)| id).collect();
+        let over: Vec<_> = found.leases.iter().filter(|(_, end)| is_over(*end)).map(|(id, _)| id).collect();
         let (ended, damaged) = if over.is_empty() {
             (0, 0)
         } else {
             self.transact(|borrowed| Box::pin(self.end_leases(borrowed.session, now, &over))).await?
         };
         self.writes.count_damaged(damaged);
-        if over.len() > LEASES_MAX || self.forget(now, scan.kept).await? {
+        if over.len() > LEASES_MAX || self.forget(now, found.kept).await? {
             again = Duration::ZERO;
         }
         self.hints.swept();
-        if self.presence.is_time_for(Chore::CountHeld, now) {
+        if self.presence.is_time_for(Chore::CountPending, now) {
             let totals = self.all_totals().await?;
             self.room.update(answered_before, totals.pending + totals.in_flight);
         }
@@ -84,12 +84,12 @@ impl SqlStore {
                 self.restore_lanes().await?;
             }
         }
-        let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| scan.paused.contains(&no));
+        let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| found.paused.contains(&no));
         let all = || lanes.iter().zip(&names);
         Ok(Sweep {
             next: Vec::new(),
             leases_ended: ended,
-            next_lease_end: scan
+            next_lease_end: found
                 .leases
                 .iter()
                 .find(|(_, end)| !is_over(*end))
@@ -109,7 +109,11 @@ impl SqlStore {
             self.queues_of(lanes).into_iter().map(|(_, (lane_no, shard))| queue_no(lane_no, shard)).collect();
         let before = now.as_millis() as i64 * 1000;
         let firsts = self.firsts_of(&queues).await?;
-        Ok(firsts.into_iter().filter(|(_, at)| *at < before).map(|(queue, _)| place_of(queue)).collect())
+        Ok(firsts
+            .into_iter()
+            .filter(|(_, at)| *at < before)
+            .map(|(queue, _)| lane_and_shard(queue))
+            .collect())
     }
 
     /// When each lane is next due, as far as this node may claim from it.
@@ -135,14 +139,14 @@ impl SqlStore {
         for lane in lanes {
             let name = lane_text(lane);
             let Some(number) = self.lanes.number(&name) else { continue };
-            // What other nodes deliver is theirs to look at.
+            // The lanes that other nodes deliver are theirs to sweep.
             let own = |shard: &u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(&name, *shard);
             queues.extend((0..self.options.shards).filter(own).map(|shard| (lane, (number, shard))));
         }
         queues
     }
 
-    async fn scan_rows(&self, session: &mut Session) -> Result<SweepScan, Fault> {
+    async fn sweep_rows(&self, session: &mut Session) -> Result<SweepRows, Fault> {
         let mut select = Statement::new(
             self.dialect(),
             "(SELECT 0 AS kind, 0 AS at, message_id AS id FROM delay_message WHERE queue_no IS NULL LIMIT 1) \
@@ -156,21 +160,21 @@ impl SqlStore {
         select.push(") UNION ALL SELECT 4, CAST(COALESCE(SUM(n), 0) AS ").push_as("SIGNED", "BIGINT");
         select.push("), NULL FROM duly_count WHERE kind = ").bind(TOTALS);
         select.push(" AND what = ").bind(Counter::Kept as i64);
-        let mut scan = SweepScan::default();
+        let mut found = SweepRows::default();
         for row in session.rows(select).await? {
             match row.int(0)? {
-                0 => scan.strangers = true,
-                1 => scan.paused.push(row.int(1)?),
-                2 => scan.leases.extend(MessageId::parse(&row.text(2)?).ok().zip(row.maybe_int(1)?)),
-                3 => scan.kept.oldest = row.maybe_int(1)?,
-                _ => scan.kept.count = row.int(1)?,
+                0 => found.has_outbox_rows = true,
+                1 => found.paused.push(row.int(1)?),
+                2 => found.leases.extend(MessageId::parse(&row.text(2)?).ok().zip(row.maybe_int(1)?)),
+                3 => found.kept.oldest = row.maybe_int(1)?,
+                _ => found.kept.count = row.int(1)?,
             }
         }
-        scan.leases.sort_by_key(|(_, end)| *end);
-        Ok(scan)
+        found.leases.sort_by_key(|(_, end)| *end);
+        Ok(found)
     }
 
-    /// Ends these leases. Gives of how many messages, and how many others could not be read and are dead letters now.
+    /// Ends these leases. Returns how many messages had them, and how many others could not be read and are dead letters now.
     async fn end_leases(
         &self,
         session: &mut Session,

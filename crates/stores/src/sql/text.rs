@@ -105,14 +105,14 @@ pub(super) fn retry_text(retry: &RetryOverride) -> Option<String> {
 
 /// A try, as it is written.
 #[derive(Serialize, Deserialize)]
-struct Try {
+struct StoredAttempt {
     at_ms: u64,
     outcome: String,
     #[serde(default)]
     detail: String,
 }
 
-impl From<&Attempt> for Try {
+impl From<&Attempt> for StoredAttempt {
     fn from(attempt: &Attempt) -> Self {
         Self {
             at_ms: attempt.at.as_millis(),
@@ -127,20 +127,20 @@ pub(super) fn history_text(history: &[Attempt]) -> Option<String> {
     if history.is_empty() {
         return None;
     }
-    serde_json::to_string(&history.iter().map(Try::from).collect::<Vec<_>>()).ok()
+    serde_json::to_string(&history.iter().map(StoredAttempt::from).collect::<Vec<_>>()).ok()
 }
 
 /// Reads [`history_text`] back.
 pub(super) fn read_history(text: Option<&str>) -> Result<Vec<Attempt>, Invalid> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let fault = || Invalid::new(ErrorCode::BadHistory, "history", "it is not what Duly wrote there");
-    let tries: Vec<Try> = serde_json::from_str(text).map_err(|_| fault())?;
-    let read = |tried: Try| {
-        let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == tried.outcome);
+    let attempts: Vec<StoredAttempt> = serde_json::from_str(text).map_err(|_| fault())?;
+    let read = |stored: StoredAttempt| {
+        let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == stored.outcome);
         let outcome = outcome.ok_or_else(fault)?;
-        Ok(Attempt::new(Timestamp::from_millis(tried.at_ms), outcome, tried.detail))
+        Ok(Attempt::new(Timestamp::from_millis(stored.at_ms), outcome, stored.detail))
     };
-    tries.into_iter().map(read).collect()
+    attempts.into_iter().map(read).collect()
 }
 
 /// Why a message is dead, by the word for it.

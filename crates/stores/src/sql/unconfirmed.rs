@@ -19,9 +19,9 @@ use super::{
 };
 
 /// More are left to the ends of their leases.
-const DOUBTS_MAX: usize = 10_000;
+const UNCONFIRMED_MAX: usize = 10_000;
 /// Calls checked by one transaction.
-const TOGETHER_MAX: usize = 500;
+const BATCH_MAX: usize = 500;
 
 /// Messages that a failed call may have claimed.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Drop for UnconfirmedCall<'_> {
     fn drop(&mut self) {
         if !self.ids.is_empty() {
             let mut open = self.unconfirmed.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let room = DOUBTS_MAX.saturating_sub(open.len());
+            let room = UNCONFIRMED_MAX.saturating_sub(open.len());
             open.extend(self.ids.iter().take(room).map(|id| (self.call, MessageId::clone(id))));
         }
     }
@@ -62,7 +62,7 @@ impl UnconfirmedCalls {
 
     /// Some of them. They stay until they are [cleared](Self::clear): whoever looks into them may give up, too.
     fn some(&self) -> HashSet<(i64, MessageId)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().take(TOGETHER_MAX).cloned().collect()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().take(BATCH_MAX).cloned().collect()
     }
 
     fn clear(&self, cleared: &HashSet<(i64, MessageId)>) {
@@ -74,8 +74,8 @@ impl UnconfirmedCalls {
 }
 
 impl SqlStore {
-    /// Hands back what was claimed without anybody knowing: it never went anywhere, so nothing counts.
-    pub(super) async fn clear_doubts(&self, now: Now) -> Result<(), StoreError> {
+    /// Releases what was claimed without an answer: no message was delivered, so no attempt counts.
+    pub(super) async fn release_unconfirmed(&self, now: Now) -> Result<(), StoreError> {
         loop {
             let unconfirmed = self.unconfirmed.some();
             if unconfirmed.is_empty() {

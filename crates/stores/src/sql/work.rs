@@ -36,8 +36,8 @@ struct Transaction<'c, T> {
     tries: u32,
     /// Begun with the first try that has a session.
     call: Option<Call<'c>>,
-    /// The result of the work and what is to be told to the index, while it is not known whether it was committed.
-    unsure: Option<(T, Vec<Entry>)>,
+    /// The result of the work and the entries to add to the index, while it is not known whether it was committed.
+    unconfirmed: Option<(T, Vec<Entry>)>,
 }
 
 impl SqlStore {
@@ -59,20 +59,20 @@ impl SqlStore {
         work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
     ) -> Result<T, StoreError> {
         let all = async {
-            let mut transaction = Transaction { first, tries: 0, call: None, unsure: None };
+            let mut transaction = Transaction { first, tries: 0, call: None, unconfirmed: None };
             loop {
-                let tried = self.try_once(&mut transaction, &work).await;
-                match (tried, transaction.unsure.take()) {
+                let outcome = self.try_once(&mut transaction, &work).await;
+                match (outcome, transaction.unconfirmed.take()) {
                     (Ok(()), Some((done, index_entries))) => {
                         self.add_index_entries(index_entries);
                         break Ok(done);
                     }
                     (Ok(()), None) => break Err(Fault::garbled("an answer")),
-                    (Err(fault), unsure) => {
-                        transaction.unsure = unsure;
+                    (Err(fault), unconfirmed) => {
+                        transaction.unconfirmed = unconfirmed;
                         if let Err(fault) = self.before_another_try(fault, transaction.tries).await {
-                            let is_unsure = transaction.unsure.is_some();
-                            break Err(if is_unsure { fault.after_lost_commit() } else { fault });
+                            let is_unconfirmed = transaction.unconfirmed.is_some();
+                            break Err(if is_unconfirmed { fault.after_lost_commit() } else { fault });
                         }
                     }
                 }
@@ -88,7 +88,7 @@ impl SqlStore {
         work: &impl for<'w> Fn(BorrowedSession<'w, 'a>) -> Work<'w, T>,
     ) -> Result<(), Fault> {
         transaction.tries += 1;
-        let mut session = match (transaction.first.take(), &transaction.unsure) {
+        let mut session = match (transaction.first.take(), &transaction.unconfirmed) {
             (Some(session), _) => session,
             // A change that may have been committed is worth waiting for.
             (None, Some(_)) => self.link.session_at_last().await?,
@@ -96,13 +96,13 @@ impl SqlStore {
         };
         let call = transaction.call.get_or_insert_with(|| self.calls.begin()).name();
         session.begin(call, transaction.tries);
-        if transaction.unsure.is_some() {
+        if transaction.unconfirmed.is_some() {
             match self.was_done(&mut session, call).await {
                 Ok(true) => {
                     session.end().await;
                     return Ok(());
                 }
-                Ok(false) => transaction.unsure = None,
+                Ok(false) => transaction.unconfirmed = None,
                 Err(fault) => {
                     session.give_up(&fault).await;
                     return Err(fault);
@@ -111,10 +111,10 @@ impl SqlStore {
         }
         match work(BorrowedSession::new(&mut session)).await {
             Ok(done) => {
-                transaction.unsure = Some((done, std::mem::take(&mut session.index_entries)));
+                transaction.unconfirmed = Some((done, std::mem::take(&mut session.index_entries)));
                 session.commit().await.inspect_err(|fault| {
                     if !fault.is_lost() {
-                        transaction.unsure = None;
+                        transaction.unconfirmed = None;
                     }
                 })
             }
@@ -130,11 +130,11 @@ impl SqlStore {
         &self,
         work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
     ) -> Result<T, StoreError> {
-        self.read_and_keep(work).await.map(|(done, _)| done)
+        self.read_with_session(work).await.map(|(done, _)| done)
     }
 
-    /// The same, and gives the session as well, for more work.
-    pub(super) async fn read_and_keep<'a, T>(
+    /// The same, and returns the session as well, for more work.
+    pub(super) async fn read_with_session<'a, T>(
         &self,
         work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
     ) -> Result<(T, Session), StoreError> {
@@ -142,12 +142,12 @@ impl SqlStore {
             let mut tries = 0;
             loop {
                 tries += 1;
-                let tried = async {
+                let outcome = async {
                     let mut session = self.link.session().await?;
                     let done = work(BorrowedSession::new(&mut session)).await?;
                     Ok::<_, Fault>((done, session))
                 };
-                match tried.await {
+                match outcome.await {
                     Ok(done) => break Ok(done),
                     Err(fault) => self.before_another_try(fault, tries).await?,
                 }
@@ -167,7 +167,7 @@ impl SqlStore {
         }
     }
 
-    /// Waits until the work may be begun again, or gives the fault back: there is a limit to tries.
+    /// Waits until the work may be begun again, or returns the fault: there is a limit to tries.
     async fn before_another_try(&self, fault: Fault, tries: u32) -> Result<(), Fault> {
         let Some(wait) = fault.wait(tries, self.calls.next() as u64) else { return Err(fault) };
         tracing::debug!(tries, ?fault, "transaction retried");

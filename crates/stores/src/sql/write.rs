@@ -103,7 +103,7 @@ impl SqlStore {
         let mut found = Found::default();
         for list in lists(ids) {
             let mut select = Statement::new(self.dialect(), &bodies.select());
-            // In a small table MySQL would rather look at every row, and wait for those of others that are locked.
+            // In a small table MySQL would rather read every row, and wait for those of others that are locked.
             select.push_as("FORCE INDEX (PRIMARY) ", "");
             // All who lock the same rows lock them in the same order, so that none waits for another for ever.
             select.push("WHERE message_id IN (").bind_all(list).push(") ORDER BY message_id FOR UPDATE");
@@ -134,12 +134,12 @@ impl SqlStore {
         // Written by a claim: where MySQL has room for them from the beginning, a claim changes the row in place, else the row
         // grows, and pages of rows that came one after the other are all split.
         insert.push_as(", lease_span_us, holder, claim_call) VALUES ", ") VALUES ");
-        for (place, row) in rows.iter().enumerate() {
+        for (index, row) in rows.iter().enumerate() {
             let message = &row.record.message;
-            let (queue_no, queue_at, rank) = row.place(self.shard_of(&message.id));
+            let (queue_no, queue_at, rank) = row.queue_position(self.shard_of(&message.id));
             let properties = properties_text(&message.properties);
             let retry = message.retry.as_deref().and_then(retry_text);
-            insert.push(if place == 0 { "(" } else { ", (" });
+            insert.push(if index == 0 { "(" } else { ", (" });
             insert.bind_all([message.id.as_str(), message.sink.as_str(), message.topic.as_str()]).push(", ");
             insert.bind_all([
                 message.tag.as_ref().map(|tag| tag.as_str()),
@@ -184,13 +184,13 @@ impl SqlStore {
         let mut change =
             Statement::new(self.dialect(), "INSERT INTO delay_message (message_id, sink, topic, ");
         change.push(&CHANGING.join(", ")).push(", unindexed_at) VALUES ");
-        for (place, row) in rows.iter().enumerate() {
+        for (index, row) in rows.iter().enumerate() {
             let record = &row.record;
             let message = &record.message;
             let history = history_text(&record.history);
-            let (queue_no, queue_at, rank) = row.place(self.shard_of(&message.id));
+            let (queue_no, queue_at, rank) = row.queue_position(self.shard_of(&message.id));
             let int = |n: i64| Some(n);
-            change.push(if place == 0 { "(" } else { ", (" });
+            change.push(if index == 0 { "(" } else { ", (" });
             change.bind_all([message.id.as_str(), message.sink.as_str(), message.topic.as_str()]).push(", ");
             change.bind(message.due.as_millis() as i64).push(", ").bind(row.status()).push(", ");
             change
@@ -251,12 +251,12 @@ impl SqlStore {
             delete.bind_all(ids.iter().copied()).push(")");
             return delete;
         }
-        // The only words by which MySQL takes the rows by their ids in a small table, too. Else it looks at every row, and
+        // The only words by which MySQL takes the rows by their ids in a small table, too. Else it reads every row, and
         // waits for those of others that are locked.
         let mut delete = Statement::new(self.dialect(), "DELETE delay_message FROM (SELECT CONVERT(");
-        for (place, id) in ids.iter().enumerate() {
-            delete.push(if place == 0 { "" } else { " UNION ALL SELECT CONVERT(" });
-            delete.bind(*id).push(if place == 0 { " USING ascii) AS id" } else { " USING ascii)" });
+        for (index, id) in ids.iter().enumerate() {
+            delete.push(if index == 0 { "" } else { " UNION ALL SELECT CONVERT(" });
+            delete.bind(*id).push(if index == 0 { " USING ascii) AS id" } else { " USING ascii)" });
         }
         delete.push(") AS gone STRAIGHT_JOIN delay_message ON message_id = gone.id");
         delete

@@ -28,7 +28,7 @@ struct Faults {
 }
 
 impl Faults {
-    /// Why heartbeats are not committed. What is away for a moment counts once it is away again; anything else counts at once.
+    /// Why heartbeats are not committed. A server that was unreachable for a moment counts once it is unreachable again; any other cause counts at once.
     fn lasting(&self) -> Option<&StoreError> {
         let may_pass = |error: &StoreError| error.kind.is_transient() && !is_read_only(error);
         self.heartbeat.as_ref().filter(|error| self.failed >= FAILURES_MIN || !may_pass(error))

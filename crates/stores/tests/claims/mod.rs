@@ -337,7 +337,7 @@ fn a_claimed_message_that_cannot_be_read_for_a_while_holds_up_no_other_verdict()
         came.extend(claim(&store, "other", 10, now(61)).await.unwrap().messages);
         let ids: Vec<String> = came.iter().map(|leased| leased.message.id.to_string()).collect();
         assert_eq!(ids, ["m0", "m1", "m9"]);
-        // The first lies in a table and is to be written anew; the others need no table.
+        // The first lies in a table and is to be written again; the others need no table.
         let attempt = Attempt::new(now(61).wall(), Outcome::Failed, "not now");
         let retry = Settlement::Retry { at: now(62).wall(), attempt };
         let settlements = [retry.clone(), Settlement::Delivered { receipt: None }, retry];

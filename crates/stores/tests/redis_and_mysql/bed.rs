@@ -119,7 +119,7 @@ pub(crate) fn ids(leased: &[LeasedMessage]) -> Vec<&str> {
     leased.iter().map(|leased| leased.message.id.as_str()).collect()
 }
 
-/// Sweeps until the index is used again: the way to a Redis that was started anew takes a moment to come about.
+/// Sweeps until the index is used again: the way to a Redis that was started again takes a moment to come about.
 pub(crate) async fn sweep_until_used(servers: &RedisAndMysql, at: u64) {
     for step in 0..500 {
         sweep(&servers.store, at + step).await;

@@ -51,9 +51,9 @@ async fn the_shards_are_those_of_the_database() {
     let Some(servers) = RedisAndMysql::new().await else { return };
     insert(&servers.store, 0, &[("soon", 1_000)]).await.unwrap();
     let oldest = async |at: u64| {
-        let told = servers.store.shards(now(at)).await.unwrap();
-        assert_eq!(told.len(), 16);
-        told.into_iter().filter_map(|status| status.oldest).collect::<Vec<_>>()
+        let statuses = servers.store.shards(now(at)).await.unwrap();
+        assert_eq!(statuses.len(), 16);
+        statuses.into_iter().filter_map(|status| status.oldest).collect::<Vec<_>>()
     };
     assert_eq!(oldest(999).await, []);
     assert_eq!(oldest(1_000).await, [ms(1_000)]);

@@ -1,4 +1,4 @@
-//! Redis away, emptied, started anew: accepting and delivering go on, and the index comes back whole.
+//! Redis away, emptied, started again: accepting and delivering go on, and the index comes back whole.
 
 use duly_core::Store;
 

@@ -68,8 +68,8 @@ fn shards_of_other_masters_go_on_while_one_is_missing() {
             let alone = (0..).map(|n| format!("new{n}")).find(|text| !is_lost(text)).unwrap();
             insert(&store, vec![message(&alone, 0)]).await.unwrap();
             assert_eq!(claim(&store, 3, 10).await.unwrap().messages.len(), 1);
-            let gone = (0..).map(|n| format!("new{n}")).find(|text| is_lost(text)).unwrap();
-            let error = insert(&store, vec![message(&gone, 0)]).await.unwrap_err();
+            let lost_id = (0..).map(|n| format!("new{n}")).find(|text| is_lost(text)).unwrap();
+            let error = insert(&store, vec![message(&lost_id, 0)]).await.unwrap_err();
             assert!(error.kind.is_transient(), "{error}");
 
             cluster.nodes()[missing].start();

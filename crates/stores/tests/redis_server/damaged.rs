@@ -75,6 +75,49 @@ async fn three_that_failed_once(store: &RedisStore) -> Vec<String> {
     names
 }
 
+/// Runs `case`, if Redis is installed, on a server of its own and a store in it.
+fn with_store(case: impl AsyncFnOnce(Redis, RedisStore)) {
+    if redis::installed() {
+        block_on(async {
+            let (server, store) = single().await;
+            case(server, store).await;
+        });
+    }
+}
+
+/// The same, with [three messages](three_that_failed_once) in the store.
+fn with_three(case: impl AsyncFnOnce(Redis, RedisStore, Vec<String>)) {
+    with_store(async |server, store| {
+        let names = three_that_failed_once(&store).await;
+        case(server, store, names).await;
+    });
+}
+
+/// The same, when the messages are claimed.
+fn with_three_claimed(case: impl AsyncFnOnce(Redis, RedisStore, Vec<String>)) {
+    with_three(async |server, store, names| {
+        assert_eq!(claim(&store, 20, 10).await.unwrap().messages.len(), 3);
+        case(server, store, names).await;
+    });
+}
+
+/// Claims and delivers three times: suspects are claimed one at a time. Returns the ids.
+async fn deliver_suspects(store: &RedisStore) -> Vec<String> {
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let claimed = claim(store, 21 + LEASE_MS, 10).await.unwrap().messages;
+        ids.extend(claimed.iter().map(|leased| leased.message.id.to_string()));
+        deliver(store, 22 + LEASE_MS, &claimed).await.unwrap();
+    }
+    ids
+}
+
+/// The ids of all pending messages.
+async fn pending(store: &RedisStore) -> Vec<String> {
+    let records = store.list(&Query::all(State::Pending)).await.unwrap().records;
+    records.iter().map(|record| record.message.id.to_string()).collect()
+}
+
 /// One message of three is a dead letter that says so; nothing else of it is left.
 async fn one_is_set_aside(store: &RedisStore, damaged: &str, what: &str) {
     assert_eq!(store.metrics().damaged, 1, "{what}");
@@ -106,13 +149,8 @@ async fn one_is_set_aside(store: &RedisStore, damaged: &str, what: &str) {
 
 #[test]
 fn a_message_that_something_else_wrote_to_is_a_dead_letter_and_its_neighbours_are_delivered() {
-    if !redis::installed() {
-        return;
-    }
     for (what, into) in DAMAGES {
-        block_on(async {
-            let (server, store) = single().await;
-            let names = three_that_failed_once(&store).await;
+        with_three(async |server, store, names| {
             damage(&server, &names[1], into);
             let claimed = claim(&store, 20, 10).await.unwrap().messages;
             let got: Vec<_> = claimed.iter().map(|leased| leased.message.id.as_str()).collect();
@@ -128,24 +166,13 @@ fn a_message_that_something_else_wrote_to_is_a_dead_letter_and_its_neighbours_ar
 
 #[test]
 fn a_message_that_something_else_wrote_to_while_it_was_claimed_keeps_no_lease_from_ending() {
-    if !redis::installed() {
-        return;
-    }
     for (what, into) in DAMAGES {
-        block_on(async {
-            let (server, store) = single().await;
-            let names = three_that_failed_once(&store).await;
-            assert_eq!(claim(&store, 20, 10).await.unwrap().messages.len(), 3);
+        with_three_claimed(async |server, store, names| {
             damage(&server, &names[1], into);
             let swept = store.sweep(now(20 + LEASE_MS), &[lane("work")]).await.unwrap();
             assert_eq!((swept.leases_ended, swept.next.len()), (3, 1), "{what}");
-            // Suspects are claimed one at a time; one that only Rust cannot read is among them.
-            let mut got = Vec::new();
-            for _ in 0..3 {
-                let claimed = claim(&store, 21 + LEASE_MS, 10).await.unwrap().messages;
-                got.extend(claimed.iter().map(|leased| leased.message.id.to_string()));
-                deliver(&store, 22 + LEASE_MS, &claimed).await.unwrap();
-            }
+            // One that only Rust cannot read is among them.
+            let got = deliver_suspects(&store).await;
             assert_eq!(got, [names[0].clone(), names[2].clone()], "{what}");
             one_is_set_aside(&store, &names[1], what).await;
         });
@@ -154,12 +181,7 @@ fn a_message_that_something_else_wrote_to_while_it_was_claimed_keeps_no_lease_fr
 
 #[test]
 fn an_outcome_of_a_message_that_cannot_be_read_keeps_no_other_from_being_recorded() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
-        let names = three_that_failed_once(&store).await;
+    with_three(async |server, store, names| {
         let claimed = claim(&store, 20, 10).await.unwrap().messages;
         damage(&server, &names[1], "v:sub(1, 40)");
         let settle = |receipt| Settle { receipt, settlement: Settlement::Delivered { receipt: None } };
@@ -174,20 +196,14 @@ fn an_outcome_of_a_message_that_cannot_be_read_keeps_no_other_from_being_recorde
 
 #[test]
 fn a_message_that_cannot_be_read_fails_no_question_about_others() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
+    with_store(async |server, store| {
         let names = of_one_shard(4);
         let ids: Vec<MessageId> = names.iter().map(|name| id(name)).collect();
         let all = || names.iter().map(|name| message(name, 0)).collect();
         insert(&store, all()).await.unwrap();
         damage(&server, &names[1], "''");
         damage(&server, &names[3], "v:sub(1, 20)");
-        let listed = store.list(&Query::all(State::Pending)).await.unwrap().records;
-        let listed: Vec<_> = listed.iter().map(|record| record.message.id.as_str()).collect();
-        assert_eq!(listed, [&names[0], &names[2]]);
+        assert_eq!(pending(&store).await, [names[0].clone(), names[2].clone()]);
         assert!(store.get(&[ids[0].clone(), ids[2].clone()]).await.unwrap().iter().all(Option::is_some));
         for n in [1, 3] {
             for error in [
@@ -219,18 +235,12 @@ fn a_message_that_cannot_be_read_fails_no_question_about_others() {
 
 #[test]
 fn a_message_that_cannot_be_read_keeps_no_other_from_expiring() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
-        let names = three_that_failed_once(&store).await;
+    with_three(async |server, store, names| {
         let batch: Vec<_> = names.iter().map(|name| (id(name), ms(0))).collect();
         // A history with one try less than its bytes have.
         damage(&server, &names[1], "(v:gsub('\\1(......\\7%z\\9no answer)', '\\0%1'))");
-        let listed = store.list(&Query::all(State::Pending)).await.unwrap().records;
-        let listed: Vec<_> = listed.iter().map(|record| record.message.id.as_str()).collect();
-        assert_eq!(listed, [&names[0], &names[2]], "what scripts refuse is not listed");
+        let listed = pending(&store).await;
+        assert_eq!(listed, [names[0].clone(), names[2].clone()], "what scripts refuse is not listed");
         assert_eq!(
             store.expire(now(11), &batch[1..2]).await.unwrap(),
             [Changed::TooLate(State::Pending)],
@@ -250,11 +260,7 @@ fn a_message_that_cannot_be_read_keeps_no_other_from_expiring() {
 /// Each byte of a packed message is made into others, and each is taken out: two readers look at the same bytes.
 #[test]
 fn what_is_listed_of_a_damaged_message_scripts_read_too() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
+    with_store(async |server, store| {
         let name = three_that_failed_once(&store).await.remove(0);
         let (key, ids) = (key(&name, "msg"), [id(&name)]);
         server.run::<()>(&[
@@ -287,13 +293,7 @@ fn what_is_listed_of_a_damaged_message_scripts_read_too() {
 
 #[test]
 fn claims_of_a_process_that_is_gone_are_ended_though_one_cannot_be_read() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
-        let names = three_that_failed_once(&store).await;
-        assert_eq!(claim(&store, 20, 10).await.unwrap().messages.len(), 3);
+    with_three_claimed(async |server, store, names| {
         store.close().await.unwrap();
         damage(&server, &names[1], "v:sub(1, 40)");
         server.run::<()>(&["HSET", &key(&names[2], "claim"), &names[2], "x"]);
@@ -316,25 +316,14 @@ fn claims_of_a_process_that_is_gone_are_ended_though_one_cannot_be_read() {
 
 #[test]
 fn a_claim_that_is_text_of_something_else_costs_its_message_nothing_and_its_shard_nothing() {
-    if !redis::installed() {
-        return;
-    }
     // Shorter and longer than a lane may be, behind what is packed of a claim.
     for len in [60, 400] {
-        block_on(async {
-            let (server, store) = single().await;
-            let names = three_that_failed_once(&store).await;
-            assert_eq!(claim(&store, 20, 10).await.unwrap().messages.len(), 3);
+        with_three_claimed(async |server, store, names| {
             let text: String = "{\"hello\": \"other\"}".chars().cycle().take(len).collect();
             server.run::<()>(&["HSET", &key(&names[1], "claim"), &names[1], &text]);
             let swept = store.sweep(now(20 + LEASE_MS), &[lane("work")]).await.unwrap();
             assert_eq!(swept.leases_ended, 3, "{len}");
-            let mut got = Vec::new();
-            for _ in 0..3 {
-                let claimed = claim(&store, 21 + LEASE_MS, 10).await.unwrap().messages;
-                got.extend(claimed.iter().map(|leased| leased.message.id.to_string()));
-                deliver(&store, 22 + LEASE_MS, &claimed).await.unwrap();
-            }
+            let got = deliver_suspects(&store).await;
             assert_eq!((got, store.metrics().damaged), (names, 0), "{len}");
             let totals = store.totals().await.unwrap();
             assert!(totals.balance() && totals.delivered == 3, "{len}: {totals:?}");
@@ -346,22 +335,13 @@ fn a_claim_that_is_text_of_something_else_costs_its_message_nothing_and_its_shar
 
 #[test]
 fn a_damaged_message_whose_claim_names_no_lane_is_no_longer_counted_as_in_flight_in_its_own() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
-        let names = three_that_failed_once(&store).await;
-        assert_eq!(claim(&store, 20, 10).await.unwrap().messages.len(), 3);
+    with_three_claimed(async |server, store, names| {
         // As older versions packed it.
         let cut = "redis.call('HSET', KEYS[1], ARGV[1], redis.call('HGET', KEYS[1], ARGV[1]):sub(1, 48))";
         server.run::<()>(&["EVAL", cut, "1", &key(&names[1], "claim"), &names[1]]);
         damage(&server, &names[1], "v:sub(1, 40)");
         store.sweep(now(20 + LEASE_MS), &[lane("work")]).await.unwrap();
-        for _ in 0..3 {
-            let claimed = claim(&store, 21 + LEASE_MS, 10).await.unwrap().messages;
-            deliver(&store, 22 + LEASE_MS, &claimed).await.unwrap();
-        }
+        deliver_suspects(&store).await;
         let counters: Vec<String> = server.run(&["HKEYS", "duly:{main:3}:count"]);
         assert!(counters.iter().all(|field| !field.starts_with('f')), "{counters:?}");
         one_is_set_aside(&store, &names[1], "a claim without a lane").await;
@@ -370,18 +350,12 @@ fn a_damaged_message_whose_claim_names_no_lane_is_no_longer_counted_as_in_flight
 
 #[test]
 fn a_message_sent_again_after_its_value_was_removed_is_listed_once() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
-        let names = three_that_failed_once(&store).await;
+    with_three(async |server, store, names| {
         // Nobody knows then by which due time it lies among those that were retried.
         damage(&server, &names[1], "false");
         let claimed = claim(&store, 20, 10).await.unwrap().messages;
         deliver(&store, 21, &claimed).await.unwrap();
-        let all = store.list(&Query::all(State::Pending)).await.unwrap().records;
-        assert!(all.is_empty(), "{all:?}");
+        assert_eq!(pending(&store).await, [""; 0]);
         assert!(matches!(store.purge(now(22), &[id(&names[1])]).await.unwrap()[..], [Changed::Done { .. }]));
         insert(&store, vec![message(&names[1], 5_000)]).await.unwrap();
         let listed = store.list(&Query::all(State::Pending)).await.unwrap().records;
@@ -393,11 +367,7 @@ fn a_message_sent_again_after_its_value_was_removed_is_listed_once() {
 
 #[test]
 fn lanes_are_told_though_a_counter_beside_theirs_cannot_be_read() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
+    with_store(async |server, store| {
         insert(&store, vec![message("m", 0)]).await.unwrap();
         for (field, count) in [("f{\"hello\"", "-1"), ("d{\"hello\"", "1"), ("fqplay", "many")] {
             server.run::<()>(&["HSET", "duly:{main:3}:count", field, count]);
@@ -415,17 +385,17 @@ fn what_goes_into_streams_goes_there_once_though_a_message_beside_it_cannot_be_r
     }
     for (what, into) in DAMAGES.into_iter().filter(|(_, into)| !into.contains("gsub")) {
         block_on(async {
-            let (server, store, mover) = in_store_delivery::bed().await;
+            let (server, store, in_store) = in_store_delivery::bed().await;
             // The stream is known from then on.
             insert(&store, vec![in_store_delivery::to("orders", "first", 0)]).await.unwrap();
-            assert_eq!(mover.deliver_due(now(0), 100).await.unwrap().messages.len(), 1);
+            assert_eq!(in_store.deliver_due(now(0), 100).await.unwrap().messages.len(), 1);
             let names = of_one_shard(5);
             let all = names.iter().map(|name| in_store_delivery::to("orders", name, 0)).collect();
             insert(&store, all).await.unwrap();
             damage(&server, &names[2], into);
             let mut moved = 0;
             for at in 1..4 {
-                moved += mover.deliver_due(now(at), 100).await.unwrap().messages.len();
+                moved += in_store.deliver_due(now(at), 100).await.unwrap().messages.len();
                 let claim = Claim {
                     lane: Lane::Sink(in_store_delivery::sink()),
                     limit: 10,
@@ -446,11 +416,7 @@ fn what_goes_into_streams_goes_there_once_though_a_message_beside_it_cannot_be_r
 
 #[test]
 fn a_counter_that_is_no_number_stops_its_shard_and_no_other() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (server, store) = single().await;
+    with_store(async |server, store| {
         insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
         server.run::<()>(&["HSET", "duly:{main:3}:count", "#in_flight", "many"]);
         let mut got = 0;

@@ -4,7 +4,7 @@ use duly_core::{
     LeaseLoss, State, Store,
     store::{Changed, Settle, Settled, Settlement, StoreErrorKind},
 };
-use duly_stores::redis::Options;
+use duly_stores::{RedisStore, redis::Options};
 use testkit::{
     block_on,
     servers::redis::{self, Redis},
@@ -221,24 +221,29 @@ fn an_insert_that_was_cut_off_may_have_been_done_and_one_that_found_no_redis_was
     });
 }
 
+/// A server, a store that reaches it through a proxy, and a message "b" whose claim Redis made and whose answer was lost.
+async fn with_lost_claim() -> (Redis, Proxy, RedisStore) {
+    let server = Redis::single();
+    let proxy = Proxy::start(server.port()).await;
+    let store = open(&proxy.url(), Options::new(1)).await.unwrap();
+    insert(&store, vec![message("a", 0)]).await.unwrap();
+    // The scripts are known by then: the next call of one is the claim itself.
+    let claimed = claim(&store, 1, 10).await.unwrap().messages;
+    deliver(&store, 1, &claimed).await.unwrap();
+    insert(&store, vec![message("b", 0)]).await.unwrap();
+    store.sweep(now(1), &[]).await.unwrap();
+    proxy.cut_after("EVALSHA");
+    assert_eq!(claim(&store, 1, 10).await.unwrap_err().kind, StoreErrorKind::Unanswered);
+    (server, proxy, store)
+}
+
 #[test]
 fn a_claim_whose_answer_was_lost_is_handed_back_and_counts_nothing() {
     if !redis::installed() {
         return;
     }
     block_on(async {
-        let server = Redis::single();
-        let proxy = Proxy::start(server.port()).await;
-        let store = open(&proxy.url(), Options::new(1)).await.unwrap();
-        insert(&store, vec![message("a", 0)]).await.unwrap();
-        // The scripts are known by now: the next call of one is the claim itself.
-        let claimed = claim(&store, 1, 10).await.unwrap().messages;
-        deliver(&store, 1, &claimed).await.unwrap();
-        insert(&store, vec![message("b", 0)]).await.unwrap();
-        store.sweep(now(1), &[]).await.unwrap();
-
-        proxy.cut_after("EVALSHA");
-        assert_eq!(claim(&store, 1, 10).await.unwrap_err().kind, StoreErrorKind::Unanswered);
+        let (server, _proxy, store) = with_lost_claim().await;
         let claims = || server.run::<u64>(&["HLEN", &shard_key("b", "claim")]);
         assert_eq!(claims(), 1, "Redis made the claim");
         let mut swept = store.sweep(now(2), &[]).await;
@@ -263,16 +268,7 @@ fn a_claim_that_the_client_sends_twice_gives_the_same_messages_again() {
         return;
     }
     block_on(async {
-        let server = Redis::single();
-        let proxy = Proxy::start(server.port()).await;
-        let store = open(&proxy.url(), Options::new(1)).await.unwrap();
-        insert(&store, vec![message("a", 0)]).await.unwrap();
-        let claimed = claim(&store, 1, 10).await.unwrap().messages;
-        deliver(&store, 1, &claimed).await.unwrap();
-        insert(&store, vec![message("b", 0)]).await.unwrap();
-        store.sweep(now(1), &[]).await.unwrap();
-        proxy.cut_after("EVALSHA");
-        assert_eq!(claim(&store, 1, 10).await.unwrap_err().kind, StoreErrorKind::Unanswered);
+        let (server, proxy, store) = with_lost_claim().await;
         let claims = || server.run::<Vec<Vec<u8>>>(&["HVALS", &shard_key("b", "claim")]);
         let made = claims();
         assert_eq!(made.len(), 1, "Redis made the claim");
@@ -369,11 +365,11 @@ fn a_hint_tells_other_processes_of_what_is_due_soon() {
         let (server, one) = single().await;
         let other = open(&server.url(), Options::new(2)).await.unwrap();
         let hint = tokio::spawn(async move { one.hint().await });
-        // Nobody says when the subscription has come about: tell until it is heard.
-        let mut told = 0;
-        while !hint.is_finished() && told < 10_000 {
-            insert(&other, vec![message(&format!("m{told}"), 1000)]).await.unwrap();
-            told += 1;
+        // No event says when the subscription is active: send hints until one is received.
+        let mut sent = 0;
+        while !hint.is_finished() && sent < 10_000 {
+            insert(&other, vec![message(&format!("m{sent}"), 1000)]).await.unwrap();
+            sent += 1;
         }
         let hint = hint.await.unwrap();
         assert_eq!((hint.lane, hint.due), (lane("work"), crate::bed::ms(1000)));

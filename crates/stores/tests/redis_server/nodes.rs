@@ -76,10 +76,10 @@ macro_rules! on_redis {
     };
 }
 
-/// The shards of the lane that `name` owns, as they are told.
-fn owned(told: &[ShardStatus], name: &str) -> BTreeSet<u16> {
+/// The shards of the lane that `name` owns, as the store reports them.
+fn owned(statuses: &[ShardStatus], name: &str) -> BTreeSet<u16> {
     let is_its = |owner: &ShardOwner| owner.lane == sink() && owner.node == name;
-    let its = told.iter().filter(|status| status.owners.iter().any(is_its));
+    let its = statuses.iter().filter(|status| status.owners.iter().any(is_its));
     its.map(|status| status.shard as u16).collect()
 }
 
@@ -115,12 +115,12 @@ fn a_shard_whose_hand_over_redis_forgot_is_handed_over_again() {
 fn a_node_with_other_scripts_is_refused_while_one_is_there() {
     on_redis!(redis, {
         let one = node(&redis, "one", 1).await;
-        // A node of a later version: its number stands first in what it tells.
-        let mut told = vec![0, 99, 5];
-        told.extend_from_slice(b"later9.9.9\nwho knows what");
+        // A node of a later version: its number is first in its status.
+        let mut status = vec![0, 99, 5];
+        status.extend_from_slice(b"later9.9.9\nwho knows what");
         let (later, far) = (7u64.to_be_bytes(), (crate::bed::START + 3_600_000) * 1000);
         let mut connection = redis.connection();
-        ::redis::cmd("HSET").arg("duly:{main}:nodes").arg(&later).arg(told).exec(&mut connection).unwrap();
+        ::redis::cmd("HSET").arg("duly:{main}:nodes").arg(&later).arg(status).exec(&mut connection).unwrap();
         ::redis::cmd("ZADD").arg("duly:{main}:alive").arg(far).arg(&later).exec(&mut connection).unwrap();
         let error = open(&redis.url(), options("two", 2)).await.unwrap_err();
         assert!(error.what.contains("\"later\"") && error.what.contains("version"), "{error}");
@@ -151,7 +151,7 @@ fn a_message_accepted_by_one_node_wakes_the_one_that_delivers_it() {
         let of_two = claim(&two, 0).await;
         let theirs = of_two.messages[0].message.clone();
         let listening = two.clone();
-        let heard = tokio::spawn(async move { listening.hint().await });
+        let received = tokio::spawn(async move { listening.hint().await });
         while redis.run::<Vec<String>>(&["PUBSUB", "CHANNELS", "duly:*"]).is_empty() {
             tokio::task::yield_now().await;
         }
@@ -168,7 +168,7 @@ fn a_message_accepted_by_one_node_wakes_the_one_that_delivers_it() {
                 break;
             }
         }
-        let hint = heard.await.unwrap();
+        let hint = received.await.unwrap();
         assert_eq!((hint.lane, hint.due), (sink(), ms(5)));
     });
 }

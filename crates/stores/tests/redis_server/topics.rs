@@ -14,7 +14,7 @@ use testkit::{
 
 use crate::{
     bed::{insert, now, open},
-    in_store_delivery::{bed, mover, sink, to},
+    in_store_delivery::{bed, in_store, sink, to},
 };
 
 #[test]
@@ -23,14 +23,14 @@ fn a_topic_that_names_a_key_of_the_store_is_left_for_the_sink_to_refuse() {
         return;
     }
     block_on(async {
-        let (redis, store, mover) = bed().await;
+        let (redis, store, in_store) = bed().await;
         let kept =
             ["duly:{main}:paused", "duly:{main:3}:new", "redis-mq:lock:{a}", "{orders}:mq:due:normal:g"];
         let all = kept.iter().zip(0..).map(|(topic, n)| to(topic, &format!("k{n}"), 0));
         insert(&store, all.chain([to("orders", "a", 0)]).collect()).await.unwrap();
         let mut moved = Vec::new();
         for _ in 0..3 {
-            let again = mover.deliver_due(now(1), 1000).await.unwrap();
+            let again = in_store.deliver_due(now(1), 1000).await.unwrap();
             assert_eq!(again.remaining, Remaining::ToClaim);
             moved.extend(again.messages);
         }
@@ -57,11 +57,11 @@ fn only_topics_that_the_sink_takes_are_moved() {
         let redis = Redis::single();
         let store = Arc::new(open(&redis.url(), Options::new(1)).await.unwrap());
         let topics = TopicPatterns::new(["orders*"]).unwrap();
-        let mover = mover(&store, StreamLimits { topics, ..StreamLimits::default() });
+        let in_store = in_store(&store, StreamLimits { topics, ..StreamLimits::default() });
         insert(&store, vec![to("orders.paid", "a", 0), to("mail", "b", 0)]).await.unwrap();
         let mut moved = Vec::new();
         for _ in 0..3 {
-            moved.extend(mover.deliver_due(now(1), 1000).await.unwrap().messages);
+            moved.extend(in_store.deliver_due(now(1), 1000).await.unwrap().messages);
         }
         assert_eq!(moved.iter().map(|message| message.id.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(redis.run::<usize>(&["EXISTS", "mail"]), 0);

@@ -93,12 +93,12 @@ fn a_sink_is_delivered_to_though_the_set_of_paused_lanes_is_no_set() {
         let server = redis::Redis::single();
         let store = Arc::new(open(&server.url(), Options::new(1)).await.unwrap());
         let sink = SinkName::parse("events").unwrap();
-        let mover = store.in_store_delivery(sink.clone(), StreamLimits::default()).unwrap();
+        let in_store = store.in_store_delivery(sink.clone(), StreamLimits::default()).unwrap();
         insert(&store, vec![StoredMessage::new(id("a"), sink.clone(), "orders".parse().unwrap(), ms(0))])
             .await
             .unwrap();
         server.run::<()>(&["XADD", "duly:{main}:paused", "*", "a", "b"]);
-        let moved = mover.deliver_due(now(1), 100).await.unwrap();
+        let moved = in_store.deliver_due(now(1), 100).await.unwrap();
         let claim = Claim { lane: Lane::Sink(sink), limit: 10, lease: LEASE, holder: Holder::Process };
         let claimed = store.claim(now(1), claim).await.unwrap();
         assert_eq!(moved.messages.len() + claimed.messages.len(), 1);

@@ -17,36 +17,36 @@ fn open(url: &str, options: Options) -> Result<SqlStore, StoreError> {
     block_on(SqlStore::open(url, options, now))
 }
 
-fn look(url: &str) -> Inspection {
+fn inspection(url: &str) -> Inspection {
     block_on(inspect(url)).unwrap()
 }
 
 /// What was found there, if it is one thing.
 fn only(url: &str) -> Finding {
-    let mut findings = look(url).findings;
+    let mut findings = inspection(url).findings;
     assert_eq!(findings.len(), 1, "{findings:?}");
     findings.remove(0)
 }
 
 /// The store refuses to open, says why and what to do, and opens if it may.
 fn refused_unless_allowed(url: &str, word: &str) {
-    let found = look(url).findings;
+    let found = inspection(url).findings;
     let named =
         found.iter().find(|finding| finding.what.contains(word) && finding.weight == Weight::Volatile);
     assert!(named.is_some(), "{word}: {found:?}");
-    let told = open(url, Options::new(1)).unwrap_err().what;
-    assert!(told.contains("allow_volatile"), "{told}");
+    let error = open(url, Options::new(1)).unwrap_err().what;
+    assert!(error.contains("allow_volatile"), "{error}");
     let store = open(url, Options { allow_volatile: true, ..Options::new(1) }).unwrap();
     let words = duly_core::Store::durability(&store).to_string();
     assert!(words.starts_with("server: ") && words.contains("as far as it is durable"), "{words}");
 }
 
 fn refused(url: &str, words: &[&str]) {
-    let told = open(url, Options::new(1)).unwrap_err().what;
-    assert!(words.iter().all(|word| told.contains(word)), "{told}");
-    assert!(!told.contains("planted"), "{told}");
-    let told = block_on(inspect(url)).map(|seen| seen.findings).unwrap_err().what;
-    assert!(words.iter().all(|word| told.contains(word)), "{told}");
+    let error = open(url, Options::new(1)).unwrap_err().what;
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    assert!(!error.contains("planted"), "{error}");
+    let error = block_on(inspect(url)).map(|seen| seen.findings).unwrap_err().what;
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
 }
 
 #[test]

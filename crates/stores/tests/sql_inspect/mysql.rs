@@ -1,7 +1,7 @@
 use duly_stores::sql::{Options, Weight};
 use testkit::servers::mysql::{self, Mysql};
 
-use crate::{look, only, open, refused, refused_unless_allowed};
+use crate::{inspection, only, open, refused, refused_unless_allowed};
 
 /// A user who may do just this, at a new database; the address to come by.
 fn user(server: &Mysql, name: &str, grants: &str) -> String {
@@ -23,13 +23,13 @@ fn a_good_server_is_taken_and_nodes_on_it_are_seen() {
         return;
     }
     let url = mysql::shared().fresh_database();
-    let seen = look(&url);
+    let seen = inspection(&url);
     assert_eq!(seen.findings, []);
     assert!(seen.version.starts_with("MariaDB 1") && seen.time_ms > 1_700_000_000_000, "{seen:?}");
     assert!(!seen.has_store && seen.nodes.is_empty() && seen.packet_max >= Some(1 << 20), "{seen:?}");
     let store = open(&url, Options { node: "né".into(), ..Options::new(1) }).unwrap();
     assert_eq!(duly_core::Store::durability(&store), duly_core::store::Durability::Database);
-    let seen = look(&url);
+    let seen = inspection(&url);
     assert_eq!((seen.findings, seen.has_store, seen.nodes), (vec![], true, vec!["né".to_owned()]));
 }
 
@@ -43,7 +43,7 @@ fn commits_that_are_not_synced_are_refused_unless_allowed() {
         ..Default::default()
     });
     let url = server.fresh_database();
-    assert_eq!(look(&url).findings, []);
+    assert_eq!(inspection(&url).findings, []);
     server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 2");
     refused_unless_allowed(&url, "innodb_flush_log_at_trx_commit = 2");
     server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1; SET GLOBAL sync_binlog = 0");
@@ -79,11 +79,11 @@ fn rights_that_are_missing_are_named_and_nothing_is_left_behind() {
     let server = Mysql::single();
     const ALL: [&str; 7] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "INDEX"];
     let url = user(&server, "whole", &ALL.join(", "));
-    assert_eq!(look(&url).findings, [], "before there is a store");
+    assert_eq!(inspection(&url).findings, [], "before there is a store");
     assert_eq!(tables(&server, "whole"), "");
     open(&url, Options::new(1)).unwrap();
     let made = tables(&server, "whole");
-    assert_eq!(look(&url).findings, [], "and after");
+    assert_eq!(inspection(&url).findings, [], "and after");
     for right in ALL {
         let name = format!("no_{}", right.to_lowercase());
         let others: Vec<_> = ALL.into_iter().filter(|other| *other != right).collect();
@@ -104,8 +104,8 @@ fn rights_that_are_missing_are_named_and_nothing_is_left_behind() {
         );
     }
     let nothing = user(&server, "little", "SELECT");
-    let told = open(&nothing, Options::new(1)).unwrap_err().what;
-    assert!(told.contains("does not let this user do what Duly needs"), "{told}");
+    let error = open(&nothing, Options::new(1)).unwrap_err().what;
+    assert!(error.contains("does not let this user do what Duly needs"), "{error}");
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn tables_of_another_engine_are_refused() {
     mysql::shared().run_in(&url, "ALTER TABLE delay_message ENGINE = Aria");
     let found = only(&url);
     assert!(found.weight == Weight::Unfit && found.what.contains("delay_message (Aria)"), "{found:?}");
-    let told = open(&url, Options { allow_volatile: true, ..Options::new(2) }).unwrap_err().what;
-    assert!(told.contains("ENGINE = InnoDB"), "{told}");
+    let error = open(&url, Options { allow_volatile: true, ..Options::new(2) }).unwrap_err().what;
+    assert!(error.contains("ENGINE = InnoDB"), "{error}");
 }
 
 #[test]

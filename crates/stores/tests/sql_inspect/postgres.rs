@@ -1,7 +1,7 @@
 use duly_stores::sql::{Options, Weight};
 use testkit::servers::postgres::{self, Postgres};
 
-use crate::{look, only, open, refused, refused_unless_allowed};
+use crate::{inspection, only, open, refused, refused_unless_allowed};
 
 fn name_of(url: &str) -> &str {
     url.rsplit('/').next().unwrap()
@@ -14,13 +14,13 @@ fn a_good_server_is_taken_and_nodes_on_it_are_seen() {
     }
     let url = postgres::shared().fresh_database();
     postgres::shared().run(&format!("ALTER DATABASE \"{}\" SET timezone = 'UTC'", name_of(&url)));
-    let seen = look(&url);
+    let seen = inspection(&url);
     assert_eq!(seen.findings, []);
     assert!(seen.version.starts_with("PostgreSQL 1") && seen.time_ms > 1_700_000_000_000, "{seen:?}");
     assert!(!seen.has_store && seen.nodes.is_empty() && seen.packet_max.is_none(), "{seen:?}");
     let store = open(&url, Options { node: "né".into(), ..Options::new(1) }).unwrap();
     assert_eq!(duly_core::Store::durability(&store), duly_core::store::Durability::Database);
-    let seen = look(&url);
+    let seen = inspection(&url);
     assert_eq!((seen.findings, seen.has_store, seen.nodes), (vec![], true, vec!["né".to_owned()]));
 }
 
@@ -75,8 +75,8 @@ fn another_zone_and_a_read_only_database_are_told() {
         found.weight == Weight::Unfit && found.what.contains("default_transaction_read_only"),
         "{found:?}"
     );
-    let told = open(&url, Options::new(1)).unwrap_err().what;
-    assert!(told.contains("only lets itself be read"), "{told}");
+    let error = open(&url, Options::new(1)).unwrap_err().what;
+    assert!(error.contains("only lets itself be read"), "{error}");
 }
 
 #[test]
@@ -91,13 +91,13 @@ fn rights_that_are_missing_are_named() {
     server.run_in("shop", "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
     let found = only(&weak);
     assert!(found.weight == Weight::Unfit && found.what.ends_with("needs: CREATE"), "{found:?}");
-    let told = open(&weak, Options::new(1)).unwrap_err().what;
-    assert!(told.contains("does not let this user do what Duly needs"), "{told}");
+    let error = open(&weak, Options::new(1)).unwrap_err().what;
+    assert!(error.contains("does not let this user do what Duly needs"), "{error}");
 
     server.run_in("shop", "GRANT CREATE ON SCHEMA public TO weak");
-    assert_eq!(look(&weak).findings, []);
+    assert_eq!(inspection(&weak).findings, []);
     drop(open(&url, Options::new(1)).unwrap());
-    let found = look(&weak).findings;
+    let found = inspection(&weak).findings;
     assert!(found[0].what.ends_with("needs: SELECT, INSERT, UPDATE, DELETE"), "{found:?}");
     assert!(found[0].remedy.contains("GRANT ALL ON ALL TABLES"), "{found:?}");
     assert!(found[1].weight == Weight::Odd && found[1].what.contains("belong to another user"), "{found:?}");
@@ -105,7 +105,7 @@ fn rights_that_are_missing_are_named() {
         "shop",
         "GRANT ALL ON ALL TABLES IN SCHEMA public TO weak; REVOKE DELETE ON duly_count FROM weak",
     );
-    assert!(look(&weak).findings[0].what.ends_with("needs: DELETE"));
+    assert!(inspection(&weak).findings[0].what.ends_with("needs: DELETE"));
 
     server.run("ALTER ROLE weak SET search_path = nowhere");
     let found = only(&weak);

@@ -38,7 +38,7 @@ async fn claimed(store: &SqlStore, at: u64, topic: &str) -> Vec<String> {
 /// What a failover to a replica does that lacks what was written since the lane was made.
 fn fail_over(bed: &Bed, lane: &str, node: u64) {
     bed.sql(&format!("DELETE FROM duly_lane WHERE name = '{lane}'"));
-    bed.sql(&format!("UPDATE duly_node SET life_end = life_end - 1 WHERE instance = {node}"));
+    bed.sql(&format!("UPDATE duly_node SET alive_until = alive_until - 1 WHERE instance = {node}"));
     bed.sql(bed.words(
         "ALTER TABLE duly_lane AUTO_INCREMENT = 1",
         "SELECT setval(pg_get_serial_sequence('duly_lane', 'lane_no'), GREATEST((SELECT MAX(lane_no) FROM duly_lane), 1))",
@@ -84,7 +84,7 @@ both! {
     fn messages_come_in_while_the_numbers_of_lanes_are_asked_for_again(bed: own) {
         let one = bed.store(1).await;
         put(&one, "lost", "a").await;
-        // The lane is gone and its number another's; somebody is about to make it anew, so that its new number is waited for.
+        // The lane is gone and its number another's; somebody is about to make it again, so that its new number is waited for.
         let number = bed.sql("SELECT lane_no FROM duly_lane WHERE name = 'qlost'");
         fail_over(&bed, "qlost", 1);
         bed.sql(&format!("INSERT INTO duly_lane (lane_no, name) VALUES ({number}, 'qother')"));

@@ -40,7 +40,7 @@ async fn sweep(store: &SqlStore, at: u64) {
 /// A node says that it is there as often as this, at most.
 const ANNOUNCED_MS: u64 = LEASE_MS / 8;
 
-/// Lets so much time go by that all of them know of each other and have what is theirs. Gives when that is.
+/// Lets so much time go by that all of them know of each other and have what is theirs. Returns when that is.
 async fn settle_down(nodes: &[&SqlStore], from: u64) -> u64 {
     let mut at = from;
     for _ in 0..3 {
@@ -120,7 +120,7 @@ both! {
         let one = node(&bed, "one", 1).await;
         let far = (crate::bed::START + 3_600_000) * 1000;
         bed.sql(&format!(
-            "INSERT INTO duly_node (instance, name, protocol, life_end, told) VALUES (7, 'later', 9, {far}, 'who knows what')"
+            "INSERT INTO duly_node (instance, name, protocol, alive_until, status) VALUES (7, 'later', 9, {far}, 'who knows what')"
         ));
         let error = SqlStore::open(bed.url(), options("two", 2), now(0)).await.unwrap_err();
         assert!(error.what.contains("\"later\"") && error.what.contains("version"), "{error}");
@@ -143,14 +143,15 @@ both! {
         let store = node(&bed, "one", 1).await;
         fill(&store, 0, 3).await;
         store.close().await.unwrap();
-        // As they were before a column got another name.
-        bed.sql("ALTER TABLE delay_message RENAME COLUMN claim_call TO last_call");
-        bed.sql("UPDATE duly_store SET value = '1' WHERE name = 'step'");
+        // As they were before the table of the shard leases got its name.
+        bed.sql("ALTER TABLE duly_shard_lease RENAME TO duly_right");
+        bed.sql("UPDATE duly_store SET value = '2' WHERE name = 'step'");
         let error = SqlStore::open(bed.url(), options("one", 2), now(0)).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Unavailable);
-        assert!(error.what.contains("older Duly (layout 1") && error.what.contains("empty database"), "{error}");
-        assert_eq!(bed.sql("SELECT COUNT(*) FROM delay_message WHERE COALESCE(last_call, 0) = 0"), "3", "nothing is changed");
-        assert_eq!(bed.sql("SELECT value FROM duly_store WHERE name = 'step'"), "1");
+        assert!(error.what.contains("older Duly (layout 2") && error.what.contains("empty database"), "{error}");
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM delay_message"), "3", "nothing is changed");
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_right WHERE lane_no < 0"), "0", "the table is still there");
+        assert_eq!(bed.sql("SELECT value FROM duly_store WHERE name = 'step'"), "2");
     }
 
     fn many_that_start_on_an_empty_database_make_one_store(bed: shared) {
@@ -199,7 +200,7 @@ fn in_postgresql_a_message_accepted_by_one_node_wakes_the_one_that_delivers_it()
         let theirs = shards(&claim(&two, at).await);
         assert_eq!(theirs.len(), SHARDS / 2);
         let listening = two.clone();
-        let heard = tokio::spawn(async move { listening.hint().await });
+        let received = tokio::spawn(async move { listening.hint().await });
         let listens = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'";
         until("it listens", || bed.sql(listens) == "1").await;
         // Ids that hash into shards of the first are not told to the second: only the last one is.
@@ -211,7 +212,7 @@ fn in_postgresql_a_message_accepted_by_one_node_wakes_the_one_that_delivers_it()
                 break;
             }
         }
-        let hint = heard.await.unwrap();
+        let hint = received.await.unwrap();
         assert_eq!((hint.lane, hint.due), (sink(), ms(at + 5)));
     });
 }

@@ -1,4 +1,4 @@
-//! The server is killed, sleeps, or is started anew: errors say so in time, and it goes on by itself.
+//! The server is killed, sleeps, or is started again: errors say so in time, and it goes on by itself.
 
 use std::{
     collections::HashSet,

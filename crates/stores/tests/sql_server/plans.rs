@@ -137,7 +137,7 @@ fn explained(bed: &Bed, statements: &[String]) -> BTreeMap<String, Vec<String>> 
     statements.iter().map(plan).collect()
 }
 
-/// Makes the server write the plan of every statement of new connections into its log. Gives how long the log is.
+/// Makes the server write the plan of every statement of new connections into its log. Returns how long the log is.
 fn auto_explain(bed: &Bed) -> usize {
     for (name, value) in [
         ("session_preload_libraries", "auto_explain"),

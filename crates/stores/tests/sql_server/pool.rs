@@ -84,13 +84,13 @@ both! {
         insert(&store, messages(50)).await.unwrap();
         // Each time it gets a little further before nobody waits for it any more.
         let mut polls = 0;
-        let in_hand = Mutex::new(Vec::new());
+        let in_flight = Mutex::new(Vec::new());
         loop {
             let new: Vec<_> = (0..3).map(|n| message(&format!("p{polls}-{n}"), 0)).collect();
             let call = async {
                 insert(&store, new).await.unwrap();
                 let held = claim(&store, 1, 5).await.unwrap().messages;
-                in_hand.lock().unwrap().extend(held.iter().cloned());
+                in_flight.lock().unwrap().extend(held.iter().cloned());
                 deliver(&store, 1, &held).await.unwrap();
                 store.sweep(now(1), &[lane("work")]).await.unwrap();
             };
@@ -106,16 +106,16 @@ both! {
             "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'duly'",
         );
         until("the connections that were given up are closed", || bed.sql(connections).parse::<u32>().unwrap() <= 1).await;
-        // What was claimed for nobody is handed back, what was claimed for somebody is theirs.
+        // What was claimed for nobody is released, what was claimed for somebody is theirs.
         store.sweep(now(2), &[lane("work")]).await.unwrap();
-        deliver(&store, 2, &in_hand.into_inner().unwrap()).await.unwrap();
+        deliver(&store, 2, &in_flight.into_inner().unwrap()).await.unwrap();
         let totals = totals(&store).await;
         assert_eq!(totals.in_flight, 0, "{totals:?}");
         assert_eq!(state(&store, &format!("p{polls}-0")).await, Some(State::Pending));
     }
 }
 
-/// Goes on with the work that often and then drops it. Gives whether it was done before.
+/// Goes on with the work that often and then drops it. Returns whether it was done before.
 async fn given_up_after(polls: u32, work: impl Future<Output = ()>) -> bool {
     let mut work = Box::pin(work);
     let mut left = polls;

@@ -26,7 +26,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 ///
 /// `shared` is the server of all tests, `own` one that may be stopped and set otherwise.
 macro_rules! both {
-    ($(fn $name:ident($bed:ident: $whose:ident) $body:block)*) => {$(
+    ($(fn $name:ident($bed:ident: $scope:ident) $body:block)*) => {$(
         mod $name {
             use super::*;
 
@@ -35,14 +35,14 @@ macro_rules! both {
             #[test]
             fn mysql() {
                 if testkit::servers::mysql::installed() {
-                    testkit::block_on(case($crate::server::Bed::new($crate::server::mysql::$whose())));
+                    testkit::block_on(case($crate::server::Bed::new($crate::server::mysql::$scope())));
                 }
             }
 
             #[test]
             fn postgres() {
                 if testkit::servers::postgres::installed() {
-                    testkit::block_on(case($crate::server::Bed::new($crate::server::postgres::$whose())));
+                    testkit::block_on(case($crate::server::Bed::new($crate::server::postgres::$scope())));
                 }
             }
         }
@@ -50,26 +50,26 @@ macro_rules! both {
 }
 pub(crate) use both;
 
-/// A server of all tests together, or of one.
-pub(crate) enum Whose<T: 'static> {
-    All(&'static T),
-    One(Box<T>),
+/// A server that all tests share, or that one test owns.
+pub(crate) enum Handle<T: 'static> {
+    Shared(&'static T),
+    Own(Box<T>),
 }
 
-impl<T> Deref for Whose<T> {
+impl<T> Deref for Handle<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
         match self {
-            Self::All(server) => server,
-            Self::One(server) => server,
+            Self::Shared(server) => server,
+            Self::Own(server) => server,
         }
     }
 }
 
 pub(crate) enum Server {
-    Mysql(Whose<Mysql>),
-    Postgres(Whose<Postgres>),
+    Mysql(Handle<Mysql>),
+    Postgres(Handle<Postgres>),
 }
 
 macro_rules! ask {
@@ -106,12 +106,12 @@ impl Bed {
         if self.is_mysql() { mysql } else { postgres }
     }
 
-    /// Runs statements of the test itself; gives the rows, one per line with tabs between the columns.
+    /// Runs statements of the test itself; returns the rows, one per line with tabs between the columns.
     pub(crate) fn sql(&self, statements: &str) -> String {
         self.try_sql(statements).unwrap_or_else(|error| panic!("{statements}: {error}"))
     }
 
-    /// The same; gives what the server said if it refused one.
+    /// The same; returns what the server said if it refused one.
     pub(crate) fn try_sql(&self, statements: &str) -> Result<String, String> {
         ask!(&self.server, server => server.try_run_in(&self.url, statements))
     }
@@ -181,25 +181,25 @@ impl Bed {
 }
 
 pub(crate) mod mysql {
-    use super::{Mysql, Server, Whose};
+    use super::{Handle, Mysql, Server};
 
     pub(crate) fn shared() -> Server {
-        Server::Mysql(Whose::All(testkit::servers::mysql::shared()))
+        Server::Mysql(Handle::Shared(testkit::servers::mysql::shared()))
     }
 
     pub(crate) fn own() -> Server {
-        Server::Mysql(Whose::One(Box::new(Mysql::single())))
+        Server::Mysql(Handle::Own(Box::new(Mysql::single())))
     }
 }
 
 pub(crate) mod postgres {
-    use super::{Postgres, Server, Whose};
+    use super::{Handle, Postgres, Server};
 
     pub(crate) fn shared() -> Server {
-        Server::Postgres(Whose::All(testkit::servers::postgres::shared()))
+        Server::Postgres(Handle::Shared(testkit::servers::postgres::shared()))
     }
 
     pub(crate) fn own() -> Server {
-        Server::Postgres(Whose::One(Box::new(Postgres::single())))
+        Server::Postgres(Handle::Own(Box::new(Postgres::single())))
     }
 }

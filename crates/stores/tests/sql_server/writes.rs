@@ -56,8 +56,8 @@ both! {
         beat_until(&store, &mut at, Result::is_err).await;
         assert!(store.totals().await.is_ok(), "questions are answered as ever");
         let Health { accepting, claiming, .. } = store.health().await;
-        for told in [accepting.unwrap_err().what, claiming.unwrap_err().what] {
-            assert!(told.contains("only lets itself be read"), "{told}");
+        for error in [accepting.unwrap_err().what, claiming.unwrap_err().what] {
+            assert!(error.contains("only lets itself be read"), "{error}");
         }
         set_read_only(&bed, false);
         beat_until(&store, &mut at, Result::is_ok).await;

@@ -33,8 +33,8 @@ fn main() -> ExitCode {
     let folder = tempfile::tempdir().unwrap();
     let program: PathBuf = std::env::current_exe().unwrap();
     match kill_loop(&program, folder.path(), kills, seed) {
-        Ok(toll) => {
-            let (accepted, twice, max) = (toll.accepted(), toll.duplicates(), toll.duplicates_max());
+        Ok(ledger) => {
+            let (accepted, twice, max) = (ledger.accepted(), ledger.duplicates(), ledger.duplicates_max());
             println!("{kills} kills: {accepted} accepted, none lost, {twice} arrived twice (at most {max})");
             ExitCode::SUCCESS
         }

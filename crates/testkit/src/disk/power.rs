@@ -31,7 +31,7 @@ struct Inner {
 enum Syncs {
     #[default]
     Free,
-    Held,
+    Blocked,
     Fail,
 }
 
@@ -113,7 +113,7 @@ impl PowerDisk {
 
     /// Every sync of a file waits from now on, until [`release`](Self::release) or [`fail_held`](Self::fail_held).
     pub fn hold_syncs(&self) {
-        self.state().gate = Syncs::Held;
+        self.state().gate = Syncs::Blocked;
     }
 
     /// Lets held syncs go on.
@@ -309,9 +309,9 @@ impl DiskFile for PowerFile {
             return Err(off());
         }
         state.syncs += 1;
-        if state.gate == Syncs::Held {
-            let held = |state: &mut State| state.gate == Syncs::Held;
-            state = self.disk.0.held.wait_while(state, held).unwrap_or_else(PoisonError::into_inner);
+        if state.gate == Syncs::Blocked {
+            let is_blocked = |state: &mut State| state.gate == Syncs::Blocked;
+            state = self.disk.0.held.wait_while(state, is_blocked).unwrap_or_else(PoisonError::into_inner);
         }
         if state.gate == Syncs::Fail || state.bad_sync_after.is_some_and(|after| state.syncs == after + 1) {
             state.files[self.file].forget_unsynced();

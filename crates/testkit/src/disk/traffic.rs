@@ -332,9 +332,9 @@ impl Worker {
         self.traffic.note(&ids, answer.iter().map(|inserted| *inserted == Inserted::Accepted));
         for (id, inserted) in ids.iter().zip(&answer) {
             let expected_state = self.traffic.ledger().expected_state(id);
-            let gone = matches!(expected_state, ExpectedState::Unknown | ExpectedState::Cancelled);
+            let was_removed = matches!(expected_state, ExpectedState::Unknown | ExpectedState::Cancelled);
             let twice = matches!(inserted, Inserted::Duplicate { .. });
-            assert!(!(gone && twice), "{id} is {expected_state:?}, and yet {inserted:?}");
+            assert!(!(was_removed && twice), "{id} is {expected_state:?}, and yet {inserted:?}");
         }
         Ok(())
     }

@@ -172,6 +172,6 @@ async fn drain(duly: &Duly, store: &EmbeddedStore, clock: &SystemClock) {
         }
     }
     let totals = store.totals().await.unwrap();
-    print_line(&format!("books {}", if totals.balance() { "balance" } else { "differ" }));
+    print_line(&format!("totals {}", if totals.balance() { "balance" } else { "differ" }));
     duly.shutdown().await.unwrap();
 }

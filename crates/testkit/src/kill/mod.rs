@@ -5,8 +5,8 @@
 //! about its messages it prints at once; the parent reads, kills, starts again, and judges at the end.
 
 mod child;
+mod ledger;
 mod poison;
-mod toll;
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,8 +17,8 @@ use std::{
 use duly_core::schedule::Random;
 
 pub use child::{IN_FLIGHT, work};
+pub use ledger::{Ledger, Wrong};
 pub use poison::{Autopsy, poison, poisoned};
-pub use toll::{Toll, Wrong};
 
 /// The first word on a child's command line: the program is to be the child, in this folder, in this role.
 pub const CHILD: &str = "--child";
@@ -62,9 +62,9 @@ fn start(program: &Path, role: Role, folder: &Path, life: u64) -> (Child, BufRea
 }
 
 /// Kills a child `kills` times under load, lets the last one finish the work, and judges.
-pub fn kill_loop(program: &Path, folder: &Path, kills: u64, seed: u64) -> Result<Toll, Wrong> {
+pub fn kill_loop(program: &Path, folder: &Path, kills: u64, seed: u64) -> Result<Ledger, Wrong> {
     let mut random = Random::new(seed);
-    let mut toll = Toll::default();
+    let mut ledger = Ledger::default();
     for life in 0..kills {
         let (mut child, lines) = start(program, Role::Work, folder, life);
         // Random moments, measured in the child's own progress: from its very start to well under way.
@@ -72,7 +72,7 @@ pub fn kill_loop(program: &Path, folder: &Path, kills: u64, seed: u64) -> Result
         let mut lines = lines.lines();
         while left > 0 {
             let Some(Ok(line)) = lines.next() else { break };
-            toll.on_line(&line);
+            ledger.on_line(&line);
             left -= 1;
         }
         if left > 0 && child.try_wait().unwrap().is_some() {
@@ -82,17 +82,17 @@ pub fn kill_loop(program: &Path, folder: &Path, kills: u64, seed: u64) -> Result
         child.wait().unwrap();
         // What it had said before it died counts as well; a torn last word does not.
         let rest: Vec<_> = lines.map_while(Result::ok).collect();
-        rest.iter().filter(|line| line.ends_with('.')).for_each(|line| toll.on_line(line));
-        toll.kills += 1;
+        rest.iter().filter(|line| line.ends_with('.')).for_each(|line| ledger.on_line(line));
+        ledger.kills += 1;
     }
     let (mut child, lines) = start(program, Role::Drain, folder, kills);
     for line in lines.lines() {
-        toll.on_line(&line.unwrap());
+        ledger.on_line(&line.unwrap());
     }
     let status = child.wait().unwrap();
     if !status.success() {
         return Err(Wrong(format!("I5: the last child did not come to an end of the work: {status}")));
     }
-    toll.read_target(&folder.join(child::TARGET));
-    toll.judge()
+    ledger.read_target(&folder.join(child::TARGET));
+    ledger.judge()
 }

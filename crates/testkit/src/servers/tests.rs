@@ -33,9 +33,9 @@ fn servers_die_with_the_test_process_also_paused_ones() {
         .spawn()
         .unwrap();
     let lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let told = lines.filter_map(|line| Some(line.split_once("victim: ")?.1.to_owned())).next().unwrap();
-    let words: Vec<&str> = told.split(' ').collect();
-    let [mariadbd, postgres] = words[..] else { panic!("{told}") };
+    let victims = lines.filter_map(|line| Some(line.split_once("victim: ")?.1.to_owned())).next().unwrap();
+    let words: Vec<&str> = victims.split(' ').collect();
+    let [mariadbd, postgres] = words[..] else { panic!("{victims}") };
     let of_postgres = fs::read_to_string(format!("/proc/{postgres}/task/{postgres}/children")).unwrap();
     assert!(runs(mariadbd) && runs(postgres) && of_postgres.split_whitespace().any(runs));
 

@@ -29,35 +29,35 @@ impl SlowStore {
         Self { inner, world, dice }
     }
 
-    /// The way to the store: at times long, at times blocked.
-    async fn there(&self) -> Result<(), StoreError> {
+    /// The request on its way to the store: at times slow, at times it fails.
+    async fn request(&self) -> Result<(), StoreError> {
         self.world.called().await;
         if !self.world.may(Fault::SlowStore) {
             return Ok(());
         }
         let roll = self.dice.lock().unwrap().below(100);
         match roll {
-            0..4 => Err(StoreError::new(StoreErrorKind::Unavailable, "the store is away")),
+            0..4 => Err(StoreError::new(StoreErrorKind::Unavailable, "the store is unreachable")),
             4..40 => {
-                self.trip(0, 60).await;
+                self.delay(0, 60).await;
                 Ok(())
             }
             40..46 => {
-                self.trip(200, 1500).await;
+                self.delay(200, 1500).await;
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    /// The way back. What was done is done.
-    async fn back(&self) {
+    /// The reply on its way back: at times slow. The store has done its work then.
+    async fn reply(&self) {
         if self.world.may(Fault::SlowStore) && self.dice.lock().unwrap().chance(30) {
-            self.trip(0, 300).await;
+            self.delay(0, 300).await;
         }
     }
 
-    async fn trip(&self, min: u64, max: u64) {
+    async fn delay(&self, min: u64, max: u64) {
         let span = self.dice.lock().unwrap().millis(min, max);
         self.world.sleep(span).await;
     }
@@ -70,14 +70,14 @@ impl Store for SlowStore {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         let answer = self.inner.insert(now, batch).await;
-        self.back().await;
+        self.reply().await;
         answer
     }
 
     async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
-        self.there().await?;
+        self.request().await?;
         let lane = claim.lane.clone();
         let claimed = self.inner.claim(now, claim).await?;
         {
@@ -95,12 +95,12 @@ impl Store for SlowStore {
                 ledger.claimed(&leased.message.id, now.wall());
             }
         }
-        self.back().await;
+        self.reply().await;
         Ok(claimed)
     }
 
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         let retries = batch.iter().filter_map(|settle| match settle.settlement {
             Settlement::Retry { at, .. } | Settlement::Defer { at } => Some(at),
             _ => None,
@@ -115,7 +115,7 @@ impl Store for SlowStore {
             .collect::<Vec<_>>();
         let answer = self.inner.settle(now, batch).await;
         self.world.trace(|| format!("settled {traced:?}: {answer:?}"));
-        self.back().await;
+        self.reply().await;
         answer
     }
 
@@ -125,16 +125,16 @@ impl Store for SlowStore {
         receipts: &[Receipt],
         lease: Duration,
     ) -> Result<Vec<Settled>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         let answer = self.inner.extend(now, receipts, lease).await;
-        self.back().await;
+        self.reply().await;
         answer
     }
 
     async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         let answer = self.inner.cancel(now, ids).await;
-        self.back().await;
+        self.reply().await;
         answer
     }
 
@@ -143,41 +143,41 @@ impl Store for SlowStore {
         now: Now,
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         let answer = self.inner.reschedule(now, batch).await;
-        self.back().await;
+        self.reply().await;
         answer
     }
 
     async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         let answer = self.inner.expire(now, batch).await;
-        self.back().await;
+        self.reply().await;
         answer
     }
 
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         self.inner.replay(now, ids).await
     }
 
     async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         self.inner.purge(now, ids).await
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         self.inner.get(ids).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        self.there().await?;
+        self.request().await?;
         self.inner.list(query).await
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
-        self.there().await?;
+        self.request().await?;
         self.inner.set_paused(lane, paused).await
     }
 
@@ -191,19 +191,19 @@ impl Store for SlowStore {
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
-        self.there().await?;
+        self.request().await?;
         self.inner.forecast(from, to, buckets).await
     }
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
-        self.there().await?;
+        self.request().await?;
         let answer = self.inner.sweep(now, lanes).await;
         if let Ok(sweep) = &answer
             && sweep.leases_ended > 0
         {
             self.world.trace(|| format!("swept {sweep:?}"));
         }
-        self.back().await;
+        self.reply().await;
         answer
     }
 

@@ -131,7 +131,7 @@ impl Bench {
         self.now = Now::new(ms(at).as_millis() * 1000, self.now.mono());
     }
 
-    /// Starts monotonic time anew, as another process's clock does.
+    /// Starts monotonic time again, as another process's clock does.
     pub fn new_monotonic(&mut self) {
         self.now = Now::new(self.now.wall_micros(), Monotonic::from_micros(1));
     }

@@ -266,8 +266,8 @@ pub async fn the_sweep_names_the_next_end_of_a_lease(lab: &Lab) {
     let end = t.now().mono().saturating_add(LEASE);
     t.pass(1000);
     t.claim_one("b").await;
-    let told = t.sweep(&["work"]).await.next_lease_end;
-    assert!(told.is_some_and(|told| told <= end), "{told:?} is after {end:?}");
+    let next = t.sweep(&["work"]).await.next_lease_end;
+    assert!(next.is_some_and(|next| next <= end), "{next:?} is after {end:?}");
     t.pass(LEASE.as_millis() as u64 - 999);
     let sweep = t.sweep(&["work"]).await;
     assert_eq!(sweep.leases_ended, 1);

@@ -32,10 +32,10 @@ pub async fn get_tells_the_whole_life(lab: &Lab) {
     t.deliver(&leased).await;
 
     let record = t.record("a").await;
-    let told: Vec<_> = record.history.iter().map(|attempt| (attempt.at, attempt.outcome)).collect();
+    let found: Vec<_> = record.history.iter().map(|attempt| (attempt.at, attempt.outcome)).collect();
     let expected =
         [(ms(100), Outcome::Unreachable), (ms(150), Outcome::Failed), (ms(200), Outcome::Delivered)];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     assert_eq!((record.state, record.attempts), (State::Delivered, 2));
     assert_eq!((record.ended, record.receipt.as_deref()), (Some(ms(200)), Some("proof")));
     assert_eq!((record.reason, record.message.due), (None::<DeadReason>, ms(100)));
@@ -206,7 +206,7 @@ pub async fn lanes_are_counted(lab: &Lab) {
     t.pass(10);
     let mut lanes = t.store().lanes(t.now()).await.unwrap();
     lanes.sort_by_key(|lane| lane.lane.to_string());
-    let told: Vec<_> = lanes
+    let found: Vec<_> = lanes
         .iter()
         .map(|l| (l.lane.to_string(), l.paused, [l.pending, l.ready, l.in_flight, l.dead], l.oldest_ready))
         .collect();
@@ -215,7 +215,7 @@ pub async fn lanes_are_counted(lab: &Lab) {
         ("queue/asleep".to_string(), true, [0, 0, 0, 0], None),
         ("queue/work".to_string(), false, [3, 2, 1, 1], Some(ms(5))),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
 }
 
 /// How many come due when. The parts asked for are wide, as a store may count in buckets of its own.

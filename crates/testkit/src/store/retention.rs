@@ -249,10 +249,10 @@ pub async fn a_lane_without_messages_is_forgotten(lab: &Lab) {
     }
     for _ in 0..2 {
         let lanes = t.store().lanes(t.now()).await.unwrap();
-        let mut told: Vec<_> = lanes.iter().map(|l| (l.lane.to_string(), l.paused)).collect();
-        told.sort();
+        let mut found: Vec<_> = lanes.iter().map(|l| (l.lane.to_string(), l.paused)).collect();
+        found.sort();
         let expected = [("queue/asleep", true), ("queue/buried", false), ("queue/waits", false)];
-        assert_eq!(told, expected.map(|(lane, paused)| (lane.to_string(), paused)));
+        assert_eq!(found, expected.map(|(lane, paused)| (lane.to_string(), paused)));
         t.crash().await;
     }
     // Used again, before and after another crash.

@@ -25,7 +25,7 @@ impl Copy<'_> {
             let name = format!("journal-{number}");
             let bytes = match self.source.read(&name) {
                 // An unused segment may have got another number. One in use is deleted only after another manifest was written.
-                Err(Stopped::Gone(_)) => break,
+                Err(Stopped::Outdated(_)) => break,
                 read => read?,
             };
             let salted = *number >= manifest.salted_from;
@@ -46,7 +46,7 @@ impl Copy<'_> {
                     if reads > READS_MAX {
                         let what =
                             format!("frame {next} is missing or bad at byte {at}, with valid ones after it");
-                        return Err(Stopped::Gone(damaged(&name, io::Error::other(what))));
+                        return Err(Stopped::Outdated(damaged(&name, io::Error::other(what))));
                     }
                     // The segment before may have been read before its last frames were written: read it again.
                     next = firsts.pop().unwrap_or(next);
@@ -58,7 +58,7 @@ impl Copy<'_> {
                 "it ends before frame {}, which the manifest knows of",
                 manifest.journal.next_frame - 1
             );
-            return Err(Stopped::Gone(damaged("the journal", io::Error::other(what))));
+            return Err(Stopped::Outdated(damaged("the journal", io::Error::other(what))));
         }
         Ok(())
     }

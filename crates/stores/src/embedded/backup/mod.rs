@@ -31,7 +31,7 @@ use self::{
 use super::{
     claim_log::end_of_records,
     disk::{Disk, RealDisk},
-    index::Place,
+    index::Position,
     manifest::{self, Manifest},
     table::{live_keys, read_entry},
 };
@@ -49,7 +49,7 @@ pub struct BackupReport {
     pub files: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// How often the folder was gone through: more than once if it changed meanwhile.
+    /// How many passes over the folder were made: more than one if it changed meanwhile.
     pub passes: u64,
     /// Messages in the copy whose bytes do not match their checksums. They were so in the original.
     pub damaged: u64,
@@ -64,15 +64,16 @@ pub fn backup(from: &Path, to: &Path) -> Result<BackupReport, StoreError> {
     backup_telling(from, to, &mut |_, _| {})
 }
 
-/// The same, telling how far it is: bytes copied, and bytes to copy as far as known by now.
+/// The same as [`backup`], and reports its progress: bytes copied, and bytes to copy as far as known by now.
 pub fn backup_telling(
     from: &Path,
     to: &Path,
-    tell: &mut dyn FnMut(u64, u64),
+    report: &mut dyn FnMut(u64, u64),
 ) -> Result<BackupReport, StoreError> {
     let source = Source::new(from)?;
     let made = begin(from, to)?;
-    let mut copy = Copy { source, to, files: BTreeMap::new(), told: (0, 0), tell };
+    let progress = Progress { copied: 0, total: 0, report };
+    let mut copy = Copy { source, to, files: BTreeMap::new(), progress };
     copy.whole().inspect_err(|_| {
         copy.take_away();
         made.undo();
@@ -99,15 +100,29 @@ struct Copy<'a> {
     source: Source,
     to: &'a Path,
     files: BTreeMap<String, Copied>,
-    told: (u64, u64),
-    tell: &'a mut dyn FnMut(u64, u64),
+    progress: Progress<'a>,
+}
+
+/// How many bytes are copied, and whom to report it to.
+struct Progress<'a> {
+    copied: u64,
+    /// As far as known by now.
+    total: u64,
+    report: &'a mut dyn FnMut(u64, u64),
+}
+
+impl Progress<'_> {
+    fn add(&mut self, bytes: u64) {
+        self.copied += bytes;
+        (self.report)(self.copied, self.total.max(self.copied));
+    }
 }
 
 /// Why a pass did not come to its end.
 enum Stopped {
     /// A file of the manifest has changed or was removed: another pass, if there is a newer manifest.
-    Gone(StoreError),
-    /// For good.
+    Outdated(StoreError),
+    /// No other pass can succeed.
     Failed(StoreError),
 }
 
@@ -144,7 +159,7 @@ impl Copy<'_> {
                 let keys = std::fs::read(self.to.join(format!("table-{}.keys", line.number)))?;
                 let mut count = 0;
                 for key in live_keys(&keys) {
-                    match read_entry(&*data, Place { file: line.number, off8: key.off8 }) {
+                    match read_entry(&*data, Position { file: line.number, off8: key.off8 }) {
                         Err(error) if error.kind() == io::ErrorKind::InvalidData => count += 1,
                         read => drop(read?),
                     }
@@ -169,7 +184,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Goes through the folder until it did not change meanwhile. Gives the manifest of the last pass.
+    /// Goes through the folder until it did not change meanwhile. Returns the manifest of the last pass.
     fn passes(&mut self) -> Result<(Manifest, u64), StoreError> {
         for pass in 1..=PASSES_MAX as u64 {
             let before = self.source.manifest()?;
@@ -177,7 +192,7 @@ impl Copy<'_> {
             let same = self.source.manifest()?.bytes == before.bytes;
             match done {
                 Ok(()) if same => return Ok((before.manifest, pass)),
-                Err(Stopped::Gone(error)) if same => return Err(error),
+                Err(Stopped::Outdated(error)) if same => return Err(error),
                 Err(Stopped::Failed(error)) => return Err(error),
                 _ => self.forget_old()?,
             }
@@ -191,7 +206,7 @@ impl Copy<'_> {
     fn pass(&mut self, manifest: &Manifest) -> Result<(), Stopped> {
         let tables = manifest.tables.iter().map(|line| line.data_len + line.keys_len).sum::<u64>();
         let total = tables + manifest.slices.iter().map(|line| line.len).sum::<u64>();
-        self.told.1 = self.told.1.max(total);
+        self.progress.total = self.progress.total.max(total);
         for line in &manifest.tables {
             self.grow(&format!("table-{}.data", line.number), line.data_len, None)?;
             self.grow(&format!("table-{}.keys", line.number), line.keys_len, Some(line.keys_crc))?;
@@ -214,7 +229,7 @@ impl Copy<'_> {
                 let part = CHUNK.min((len - known.len) as usize);
                 let bytes = &mut chunk[..part];
                 let read = std::os::unix::fs::FileExt::read_exact_at(&from, bytes, known.len);
-                read.map_err(|error| Stopped::Gone(source::damaged(name, error)))?;
+                read.map_err(|error| Stopped::Outdated(source::damaged(name, error)))?;
                 copy.write_at(bytes, known.len).map_err(failed(format!("writing {name}")))?;
                 known.crc = crc32c::crc32c_append(known.crc, bytes);
                 if crc.is_none() {
@@ -222,18 +237,17 @@ impl Copy<'_> {
                 }
                 known.len += part as u64;
                 known.dirty = true;
-                self.told.0 += part as u64;
-                (self.tell)(self.told.0, self.told.1.max(self.told.0));
+                self.progress.add(part as u64);
             }
         }
         if crc.is_some_and(|crc| crc != known.crc) {
             let error = io::Error::new(io::ErrorKind::InvalidData, "its checksum is not the manifest's");
-            return Err(Stopped::Gone(source::damaged(name, error)));
+            return Err(Stopped::Outdated(source::damaged(name, error)));
         }
         Ok(())
     }
 
-    /// Writes a file of the copy anew.
+    /// Writes a file of the copy again.
     fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let known = self.files.entry(name.to_owned()).or_default();
         let put = RealDisk.open(&self.to.join(name)).and_then(|file| {
@@ -242,8 +256,7 @@ impl Copy<'_> {
         });
         put.map_err(failed(format!("writing {name}")))?;
         *known = Copied { len: bytes.len() as u64, dirty: true, ..Copied::default() };
-        self.told = (self.told.0 + bytes.len() as u64, self.told.1);
-        (self.tell)(self.told.0, self.told.1.max(self.told.0));
+        self.progress.add(bytes.len() as u64);
         Ok(())
     }
 
@@ -257,7 +270,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Before another pass: tables and slices are kept, the rest is copied anew.
+    /// Before another pass: tables and slices are kept, the rest is copied again.
     fn forget_old(&mut self) -> Result<(), StoreError> {
         let new = self.source.manifest()?.manifest;
         let keeps = |name: &str| {
@@ -265,11 +278,11 @@ impl Copy<'_> {
             of("table").is_some_and(|number| new.tables.iter().any(|line| line.number == number))
                 || of("ended").is_some_and(|number| new.slices.iter().any(|line| line.number == number))
         };
-        let gone: Vec<String> = self.files.keys().filter(|name| !keeps(name)).cloned().collect();
-        for name in gone {
+        let outdated: Vec<String> = self.files.keys().filter(|name| !keeps(name)).cloned().collect();
+        for name in outdated {
             self.files.remove(&name);
             match RealDisk.remove(&self.to.join(&name)) {
-                // It was gone from the source before anything of it was copied.
+                // It was removed from the source before anything of it was copied.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed.map_err(failed(format!("removing {name}")))?,
             }

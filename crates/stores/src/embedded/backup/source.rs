@@ -66,7 +66,7 @@ impl Source {
 
     pub(super) fn open(&self, name: &str) -> Result<File, Stopped> {
         File::open(self.0.join(name)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Stopped::Gone(damaged(name, error)),
+            io::ErrorKind::NotFound => Stopped::Outdated(damaged(name, error)),
             _ => Stopped::Failed(failed(format!("reading {name}"))(error)),
         })
     }

@@ -13,7 +13,7 @@ use super::super::{
     background::is_full,
     disk::DiskFile,
     engine::Engine,
-    index::Place,
+    index::Position,
     options::STEP,
     table::{KeyRecord, live_keys, read_all, read_entry},
     wheel::{Opened, Slot},
@@ -153,7 +153,7 @@ impl Shared {
         if let Some(((data, keys, keys_len), from, end, chunk)) = found
             && let Ok(bytes) = read_all(&*keys, 0, keys_len)
         {
-            let ahead = |key: &KeyRecord| Place { file: table, off8: key.off8 }.offset() >= from;
+            let ahead = |key: &KeyRecord| Position { file: table, off8: key.off8 }.offset() >= from;
             let mut due = Vec::new();
             for key in live_keys(&bytes).filter(ahead) {
                 if key.ready < end {
@@ -183,20 +183,20 @@ impl Shared {
     ) -> io::Result<()> {
         let (mut bytes, mut entries) = (Vec::new(), Vec::new());
         for some in due.chunks(STEP) {
-            let waiting: Vec<(u64, Place)> = {
+            let waiting: Vec<(u64, Position)> = {
                 let engine = self.engine();
-                let places = some.iter().map(|key| (key.hash, Place { file: table, off8: key.off8 }));
-                places.filter(|(hash, place)| engine.waits_far(*hash, *place)).collect()
+                let positions = some.iter().map(|key| (key.hash, Position { file: table, off8: key.off8 }));
+                positions.filter(|(hash, position)| engine.waits_far(*hash, *position)).collect()
             };
-            for (hash, place) in waiting {
-                match read_entry(&**data, place) {
+            for (hash, position) in waiting {
+                match read_entry(&**data, position) {
                     Ok(entry) => {
-                        entries.push((hash, place, bytes.len()..bytes.len() + entry.len()));
+                        entries.push((hash, position, bytes.len()..bytes.len() + entry.len()));
                         bytes.extend_from_slice(&entry);
                     }
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                         // If its neighbours cannot be read now, it is quarantined when they can.
-                        let _ = self.pass_over(table, place.offset());
+                        let _ = self.pass_over(table, position.offset());
                     }
                     Err(_) => {}
                 }
@@ -211,8 +211,8 @@ impl Shared {
 }
 
 impl Engine {
-    /// Whether the message is at its place, neither near nor claimed.
-    fn waits_far(&self, hash: u64, place: Place) -> bool {
-        self.index.marks(hash, place).is_some_and(|marks| !marks.near && !marks.claimed)
+    /// Whether the message is at its position, neither near nor claimed.
+    fn waits_far(&self, hash: u64, position: Position) -> bool {
+        self.index.marks(hash, position).is_some_and(|marks| !marks.near && !marks.claimed)
     }
 }

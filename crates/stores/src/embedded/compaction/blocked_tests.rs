@@ -24,23 +24,23 @@ use super::super::{
     test_bed::{Bed, id, message, now, tiny},
 };
 
-/// A disk that has no room for tables, or cannot read a part of one, once it is told so.
+/// A disk that has no room for tables, or cannot read a part of one, once a test sets that.
 #[derive(Clone, Default)]
-struct Poor(Arc<Told>);
+struct FaultyDisk(Arc<Faults>);
 
 #[derive(Default)]
-struct Told {
+struct Faults {
     full: AtomicBool,
     bad: Mutex<Option<(String, Range<u64>)>>,
 }
 
-impl Poor {
+impl FaultyDisk {
     fn disk(&self) -> Arc<HookedDisk> {
         HookedDisk::on(RealDisk, self.0.clone())
     }
 }
 
-impl Hooks for Told {
+impl Hooks for Faults {
     fn write(&self, name: &str) -> io::Result<()> {
         if self.full.load(SeqCst) && name.starts_with("table-") {
             return Err(io::ErrorKind::StorageFull.into());
@@ -66,8 +66,8 @@ const FIRST_MS: u64 = 200_000;
 const OPEN_MS: u64 = FIRST_MS - 5_000;
 
 /// A store with more in a wide bucket than its buffers hold, and a disk that is full when it comes near.
-async fn full_bed(dir: &Path) -> (Poor, Bed) {
-    let disk = Poor::default();
+async fn full_bed(dir: &Path) -> (FaultyDisk, Bed) {
+    let disk = FaultyDisk::default();
     let mut bed = Bed::open(dir, Options { disk: disk.disk(), ..tiny() });
     for first in (0..COUNT).step_by(20) {
         let some = first..first + 20;
@@ -179,7 +179,7 @@ fn a_retry_that_is_due_comes_while_a_wide_bucket_finds_no_room() {
 fn tidying_on_a_full_disk_takes_no_more_memory_with_each_try() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Poor::default();
+        let disk = FaultyDisk::default();
         let bed = Bed::open(dir.path(), Options { disk: disk.disk(), ..tiny() });
         bed.insert(0, (0..20).map(|number| message("work", number, 0, 100))).await;
         let claimed = bed.claim(1, "work", 20).await.messages;
@@ -210,7 +210,7 @@ fn a_bad_sector_stops_only_the_message_that_lies_on_it() {
         // In a narrow bucket and in a wide one.
         for due in [5_000, FIRST_MS] {
             let dir = tempfile::tempdir().unwrap();
-            let disk = Poor::default();
+            let disk = FaultyDisk::default();
             let mut bed = Bed::open(dir.path(), Options { disk: disk.disk(), ..tiny() });
             bed.insert(0, (0..10).map(|number| message("work", number, due, 1_500))).await;
             bed.shared.flush(true).unwrap();
@@ -248,7 +248,7 @@ fn a_bad_sector_stops_only_the_message_that_lies_on_it() {
 fn a_run_that_cannot_be_read_does_not_stop_the_store() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Poor::default();
+        let disk = FaultyDisk::default();
         let options = Options { disk: disk.disk(), window_bytes: 0, ..tiny() };
         let mut bed = Bed::open(dir.path(), options);
         for first in [0, 10, 20] {

@@ -9,7 +9,7 @@ use super::{
         disk::beyond_repair,
         engine::Engine,
         entry::Peek,
-        index::Place,
+        index::Position,
         options::STEP,
         table::{KEY_BYTES, KeyRecord, Table, TableKind, check_len, write_key},
         wheel::Slot,
@@ -147,11 +147,11 @@ impl Shared {
                 let Ok(peek) = Peek::framed(&buffer.bytes()[at..]) else {
                     return Err(garbled(number, base + at as u64));
                 };
-                let place = Place::new(number, base + at as u64);
+                let position = Position::new(number, base + at as u64);
                 at += peek.len();
                 keyed.push(engine.index.marks(*hash, *from).is_some());
                 if keyed.last() == Some(&true) {
-                    write_key(KeyRecord::of(peek, *hash, place.off8), &mut records);
+                    write_key(KeyRecord::of(peek, *hash, position.off8), &mut records);
                 }
             }
         }
@@ -163,16 +163,16 @@ impl Shared {
                 let Ok(peek) = Peek::framed(&buffer.bytes()[at..]) else {
                     return Err(garbled(number, base + at as u64));
                 };
-                let place = Place::new(number, base + at as u64);
+                let position = Position::new(number, base + at as u64);
                 at += peek.len();
                 if *keyed && engine.index.marks(*hash, *from).is_none() {
-                    engine.tables.add_gone(place);
+                    engine.tables.add_tombstone(position);
                 }
-                if let Some(marks) = engine.index.replace(*hash, *from, place, None) {
+                if let Some(marks) = engine.index.replace(*hash, *from, position, None) {
                     if marks.claimed {
-                        engine.in_flight.moved(*from, place);
+                        engine.in_flight.moved(*from, position);
                     }
-                    engine.forget_place(*from, peek.len() as u64);
+                    engine.forget_position(*from, peek.len() as u64);
                     engine.tables.add_live(number, peek.len() as u64);
                 } else if let Some(slot) = slot
                     && engine.tables.slot(from.file).is_some_and(|old| old != slot)

@@ -13,7 +13,7 @@ use super::{
         buffer::Buffer,
         engine::Engine,
         entry::Peek,
-        index::Place,
+        index::Position,
         lanes::ReleaseKey,
         options::{NEAR_COST, STEP},
     },
@@ -119,13 +119,13 @@ impl Shared {
         }
         for some in entries.chunks(STEP) {
             let mut engine = self.engine();
-            for (hash, place, range) in some {
-                if engine.index.mark_near(*hash, *place)
+            for (hash, position, range) in some {
+                if engine.index.mark_near(*hash, *position)
                     && let Ok(peek) = Peek::framed(&bytes[range.clone()])
                 {
                     // A copy: a slice would keep the whole chunk in memory while this one message waits.
                     let data = fits.then(|| Bytes::copy_from_slice(&bytes[range.clone()]));
-                    engine.place_near(*hash, *place, peek, data);
+                    engine.place_near(*hash, *position, peek, data);
                 }
             }
         }
@@ -136,7 +136,7 @@ impl Shared {
         &self,
         moves: &MoveGuard<'_>,
         bytes: &Bytes,
-        entries: &[(u64, Place, std::ops::Range<usize>)],
+        entries: &[(u64, Position, std::ops::Range<usize>)],
     ) -> io::Result<()> {
         let mut moving = Vec::with_capacity(entries.len());
         for some in entries.chunks(STEP) {
@@ -162,11 +162,11 @@ impl Shared {
     }
 
     fn load_buffer(&self, moves: &MoveGuard<'_>, buffer: Buffer) -> io::Result<()> {
-        let (bytes, places) = buffer.into_parts();
+        let (bytes, positions) = buffer.into_parts();
         let bytes = Bytes::from(bytes);
         let mut at = 0;
-        let mut entries = Vec::with_capacity(places.len());
-        for (hash, from) in places {
+        let mut entries = Vec::with_capacity(positions.len());
+        for (hash, from) in positions {
             let Ok(peek) = Peek::framed(&bytes[at..]) else { return Err(garbled(from.file, from.offset())) };
             entries.push((hash, from, at..at + peek.len()));
             at += peek.len();

@@ -18,14 +18,14 @@ use std::{io, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{disk::DiskFile, index::Place, lanes::ReleaseKey, table::read_entry};
+use super::{disk::DiskFile, index::Position, lanes::ReleaseKey, table::read_entry};
 
 /// An entry on its way to a run.
 pub(in crate::embedded) struct RunEntry {
     pub(in crate::embedded) lane: u32,
     pub(in crate::embedded) key: ReleaseKey,
     pub(in crate::embedded) hash: u64,
-    pub(in crate::embedded) from: Place,
+    pub(in crate::embedded) from: Position,
     pub(in crate::embedded) data: Bytes,
     pub(in crate::embedded) suspect: bool,
 }

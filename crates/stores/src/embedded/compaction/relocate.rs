@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Shared, damage::Damaged, disk::DiskFile, engine::Engine, entry::Peek, index::Place,
+        Shared, damage::Damaged, disk::DiskFile, engine::Engine, entry::Peek, index::Position,
         lanes::ReleaseKey, options::STEP, table::read_entry,
     },
     RunEntry,
@@ -71,10 +71,10 @@ impl Shared {
             Ok(data) => Some(RunEntry { data: Bytes::from(data), ..one }),
             Err(error) => {
                 if error.kind() == io::ErrorKind::InvalidData {
-                    let RunEntry { lane, key, hash, from: place, .. } = one;
+                    let RunEntry { lane, key, hash, from: position, .. } = one;
                     self.engine().quarantine(Damaged {
                         hash,
-                        place,
+                        position,
                         lane,
                         ready: key.ready,
                         id: Some(key.id),
@@ -104,16 +104,16 @@ impl Shared {
         for some in moving.chunks(STEP) {
             let mut engine = self.engine();
             for (token, one) in some {
-                let place = Place::new(number, offset);
+                let position = Position::new(number, offset);
                 let len = one.data.len() as u64;
                 offset += len;
-                let held = engine.in_flight.get_mut(*token).filter(|held| held.place == one.from);
-                if held.map(|held| held.place = place).is_none() {
-                    engine.tables.add_gone(place);
+                let held = engine.in_flight.get_mut(*token).filter(|held| held.position == one.from);
+                if held.map(|held| held.position = position).is_none() {
+                    engine.tables.add_tombstone(position);
                     continue;
                 }
-                engine.index.replace(one.hash, one.from, place, None);
-                engine.forget_place(one.from, len);
+                engine.index.replace(one.hash, one.from, position, None);
+                engine.forget_position(one.from, len);
                 engine.tables.add_live(number, len);
             }
         }
@@ -141,10 +141,10 @@ impl Engine {
                 return (found, last);
             }
             last = Some(key.clone());
-            if near.place.file < segment && self.journal.has(near.place.file) {
+            if near.position.file < segment && self.journal.has(near.position.file) {
                 let data = near.data.clone().unwrap_or_default();
-                let file = if data.is_empty() { self.file(near.place) } else { None };
-                let (key, hash, from, suspect) = (key.clone(), near.hash, near.place, near.suspect);
+                let file = if data.is_empty() { self.file(near.position) } else { None };
+                let (key, hash, from, suspect) = (key.clone(), near.hash, near.position, near.suspect);
                 found.push((RunEntry { lane: number, key, hash, from, suspect, data }, file));
             }
         }
@@ -156,11 +156,11 @@ impl Engine {
     pub(in crate::embedded) fn claimed_in_journal(
         &self,
         segment: u32,
-    ) -> Vec<(u64, u32, u64, Place, Option<Arc<dyn DiskFile>>)> {
+    ) -> Vec<(u64, u32, u64, Position, Option<Arc<dyn DiskFile>>)> {
         self.in_flight
             .iter()
-            .filter(|(_, held)| held.place.file < segment && self.journal.has(held.place.file))
-            .map(|(token, held)| (token, held.lane, held.hash, held.place, self.file(held.place)))
+            .filter(|(_, held)| held.position.file < segment && self.journal.has(held.position.file))
+            .map(|(token, held)| (token, held.lane, held.hash, held.position, self.file(held.position)))
             .collect()
     }
 }

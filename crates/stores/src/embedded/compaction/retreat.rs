@@ -8,7 +8,7 @@ use super::{
         disk::DiskFile,
         engine::Engine,
         entry::Peek,
-        index::{Marks, Place},
+        index::{Marks, Position},
         lanes::ReleaseKey,
         table::{TableKind, live_keys, read_all},
         wheel::Slot,
@@ -51,8 +51,8 @@ impl Shared {
 
 impl Engine {
     /// A message is not near any more; its bucket counts it from now on.
-    pub(super) fn withdraw(&mut self, hash: u64, place: Place, peek: Peek<'_>) {
-        self.index.set_marks(hash, place, Marks::default());
+    pub(super) fn withdraw(&mut self, hash: u64, position: Position, peek: Peek<'_>) {
+        self.index.set_marks(hash, position, Marks::default());
         let Some(mut lane) = self.lanes.get_mut(peek.lane()) else { return };
         lane.remove_near();
         if let Ok(key) = ReleaseKey::of(peek) {

@@ -10,7 +10,7 @@ use super::{
         disk::DiskFile,
         engine::Engine,
         entry::Peek,
-        index::{Marks, Place},
+        index::{Marks, Position},
         lanes::{Extent, HotEntry, ReleaseKey},
         options::STEP,
         table::{KeyRecord, TableKind, check_len, write_key},
@@ -81,7 +81,7 @@ impl Shared {
         for some in moving.chunks(STEP) {
             let mut engine = self.engine();
             for one in some {
-                let place = Place::new(number, offset);
+                let position = Position::new(number, offset);
                 let len = one.data.len() as u64;
                 match extents.last_mut() {
                     Some((lane, extent)) if *lane == one.lane => extent.end = offset + len,
@@ -91,8 +91,8 @@ impl Shared {
                     )),
                 }
                 offset += len;
-                if !engine.settle_in_run(one, place) {
-                    engine.tables.add_gone(place);
+                if !engine.settle_in_run(one, position) {
+                    engine.tables.add_tombstone(position);
                 }
             }
         }
@@ -124,11 +124,16 @@ impl Shared {
         let mut bytes = Vec::with_capacity(len);
         let mut records = Vec::new();
         for one in moving {
-            let place = Place::new(number, bytes.len() as u64);
+            let position = Position::new(number, bytes.len() as u64);
             bytes.extend_from_slice(&one.data);
             let on_time = Peek::framed(&one.data).is_ok_and(|peek| peek.due() == one.key.ready);
-            let key =
-                KeyRecord { hash: one.hash, ready: one.key.ready, on_time, off8: place.off8, lane: one.lane };
+            let key = KeyRecord {
+                hash: one.hash,
+                ready: one.key.ready,
+                on_time,
+                off8: position.off8,
+                lane: one.lane,
+            };
             write_key(key, &mut records);
         }
         let written = data.write_at(&bytes, 0).and_then(|()| keys.write_at(&records, 0));
@@ -296,19 +301,19 @@ const IN_RUN: Marks = Marks { claimed: false, near: true };
 
 impl Engine {
     /// Points the index to the entry in a run. `false` if the message has ended, or was claimed meanwhile and stays where it was.
-    pub(in crate::embedded) fn settle_in_run(&mut self, one: &RunEntry, place: Place) -> bool {
+    pub(in crate::embedded) fn settle_in_run(&mut self, one: &RunEntry, position: Position) -> bool {
         let Some(marks) = self.index.marks(one.hash, one.from).filter(|marks| !marks.claimed) else {
             return false;
         };
-        self.index.replace(one.hash, one.from, place, Some(IN_RUN));
-        self.forget_place(one.from, one.data.len() as u64);
+        self.index.replace(one.hash, one.from, position, Some(IN_RUN));
+        self.forget_position(one.from, one.data.len() as u64);
         if let Some(mut lane) = self.lanes.get_mut(one.lane) {
             if !marks.near {
                 lane.add_near();
             }
-            lane.move_hot(&one.key, place);
+            lane.move_hot(&one.key, position);
         }
-        self.tables.add_live(place.file, one.data.len() as u64);
+        self.tables.add_live(position.file, one.data.len() as u64);
         true
     }
 
@@ -339,12 +344,15 @@ impl Engine {
         while some.len() < STEP {
             let Some(mut lane) = self.lanes.get_mut(number) else { break };
             let Some((key, near)) = lane.spill_last(cut) else { break };
-            if self.index.marks(near.hash, near.place).is_none_or(|marks| marks.claimed) {
+            if self.index.marks(near.hash, near.position).is_none_or(|marks| marks.claimed) {
                 continue;
             }
-            let file =
-                if near.data.is_none() && self.is_written(near.place) { self.file(near.place) } else { None };
-            let (hash, from, suspect) = (near.hash, near.place, near.suspect);
+            let file = if near.data.is_none() && self.is_written(near.position) {
+                self.file(near.position)
+            } else {
+                None
+            };
+            let (hash, from, suspect) = (near.hash, near.position, near.suspect);
             some.push((
                 RunEntry { lane: number, key, hash, from, suspect, data: near.data.unwrap_or_default() },
                 file,
@@ -360,7 +368,7 @@ impl Engine {
             return;
         }
         if let Some(mut lane) = self.lanes.get_mut(one.lane) {
-            let entry = HotEntry { hash: one.hash, place: one.from, data: None, suspect: one.suspect };
+            let entry = HotEntry { hash: one.hash, position: one.from, data: None, suspect: one.suspect };
             lane.insert_hot(one.key, entry);
         }
     }

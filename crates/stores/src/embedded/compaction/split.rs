@@ -12,7 +12,7 @@ use super::{
         disk::DiskFile,
         engine::Engine,
         entry::Peek,
-        index::Place,
+        index::Position,
         lanes::ReleaseKey,
         options::STEP,
         table::{TableKind, read_all},
@@ -150,24 +150,24 @@ impl Shared {
         let mut near = Vec::new();
         for some in entries.chunks(STEP) {
             let mut engine = self.engine();
-            for (hash, place, range) in some {
+            for (hash, position, range) in some {
                 let entry = &bytes[range.clone()];
-                let Some(marks) = engine.index.marks(*hash, *place) else { continue };
+                let Some(marks) = engine.index.marks(*hash, *position) else { continue };
                 let Ok(peek) = Peek::framed(entry) else { continue };
                 if peek.is_dead() {
-                    engine.dead_buffer.push(*hash, *place, entry);
+                    engine.dead_buffer.push(*hash, *position, entry);
                     continue;
                 }
                 match engine.buckets.route(peek.ready()) {
-                    Route::Near => near.push((*hash, *place, range.clone())),
+                    Route::Near => near.push((*hash, *position, range.clone())),
                     // It was claimed while the clock was ahead, or is on its way to its bucket since an earlier try.
                     Route::Bucket(_) if kind == TableKind::Run && (marks.claimed || !marks.near) => {}
                     Route::Bucket(slot) => {
                         if marks.near {
-                            engine.withdraw(*hash, *place, peek);
+                            engine.withdraw(*hash, *position, peek);
                         }
                         let is_counted = !marks.near && kind.slot() == Some(slot);
-                        engine.buckets.push(slot, *hash, *place, peek, is_counted);
+                        engine.buckets.push(slot, *hash, *position, peek, is_counted);
                     }
                 }
             }
@@ -176,8 +176,8 @@ impl Shared {
     }
 }
 
-/// Where entries lie: the hash of the id, the place, and which bytes of their piece.
-pub(super) type Entries = Vec<(u64, Place, std::ops::Range<usize>)>;
+/// Where entries lie: the hash of the id, the position, and which bytes of their piece.
+pub(super) type Entries = Vec<(u64, Position, std::ops::Range<usize>)>;
 pub(super) type Chunk = (Bytes, Entries);
 
 /// Reads whole entries of a table from `from` on: about `chunk` bytes, at least one entry.
@@ -196,7 +196,7 @@ pub(super) fn read_chunk(
         while let Ok((peek, key)) =
             Peek::checked(&bytes[at..]).and_then(|peek| Ok((peek, ReleaseKey::of(peek)?)))
         {
-            entries.push((key.id.hash64(), Place::new(table, from + at as u64), at..at + peek.len()));
+            entries.push((key.id.hash64(), Position::new(table, from + at as u64), at..at + peek.len()));
             at += peek.len();
         }
         if !entries.is_empty() {
@@ -211,12 +211,12 @@ pub(super) fn read_chunk(
 }
 
 impl Engine {
-    /// Places the entries of a buffer anew, after its bucket was opened.
+    /// Routes the entries of a buffer again, after its bucket was opened.
     pub(in crate::embedded) fn reroute(&mut self, buffer: &Buffer) {
-        for (hash, place, peek) in buffer.entries() {
-            if self.index.marks(hash, place).is_some() {
-                let marks = self.place_pending(hash, place, peek);
-                self.index.set_marks(hash, place, marks);
+        for (hash, position, peek) in buffer.entries() {
+            if self.index.marks(hash, position).is_some() {
+                let marks = self.place_pending(hash, position, peek);
+                self.index.set_marks(hash, position, marks);
             }
         }
     }

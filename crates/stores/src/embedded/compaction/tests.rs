@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use duly_core::{Timestamp, store::Changed};
 
 use super::super::{
@@ -69,7 +71,7 @@ fn a_message_that_waits_keeps_no_chunk_in_memory() {
 }
 
 #[test]
-fn a_table_is_sealed_before_its_places_end() {
+fn a_table_is_sealed_before_its_positions_end() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { table_bytes: 4 << 10, ..tiny() };
@@ -176,19 +178,23 @@ fn what_a_clock_far_ahead_made_near_goes_back_to_its_buckets() {
     });
 }
 
+/// A run with two messages that are overdue and two that are far.
+async fn with_mixed_run(dir: &Path) -> Bed {
+    let mut bed = Bed::open(dir, Options { window_bytes: 0, ..tiny() });
+    bed.shared.engine().tick(now(2 * DAY_MS));
+    bed.round();
+    let due = [0, 0, DAY_MS, DAY_MS];
+    let batch = (0..4).map(|number| message("work", number, due[number as usize], 10));
+    bed.insert(2 * DAY_MS, batch).await;
+    bed.rounds_until_rest();
+    bed
+}
+
 #[test]
 fn what_is_on_its_way_back_to_its_bucket_is_not_brought_in_with_its_neighbours() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options { window_bytes: 0, ..tiny() };
-        let mut bed = Bed::open(dir.path(), options);
-        bed.shared.engine().tick(now(2 * DAY_MS));
-        bed.round();
-        // Two of them are overdue, and in one run with two that are far.
-        let due = [0, 0, DAY_MS, DAY_MS];
-        let batch = (0..4).map(|number| message("work", number, due[number as usize], 10));
-        bed.insert(2 * DAY_MS, batch).await;
-        bed.rounds_until_rest();
+        let mut bed = with_mixed_run(dir.path()).await;
         assert_eq!(far_and_near(&bed), (0, 4));
         bed.shared.engine().tick(now(1_000));
         bed.round();
@@ -203,15 +209,7 @@ fn what_is_on_its_way_back_to_its_bucket_is_not_brought_in_with_its_neighbours()
 fn what_is_on_its_way_back_to_its_bucket_is_not_merged_with_runs() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options { window_bytes: 0, ..tiny() };
-        let mut bed = Bed::open(dir.path(), options);
-        bed.shared.engine().tick(now(2 * DAY_MS));
-        bed.round();
-        // Two of them are overdue, and in one run with two that are far.
-        let due = [0, 0, DAY_MS, DAY_MS];
-        let batch = (0..4).map(|number| message("work", number, due[number as usize], 10));
-        bed.insert(2 * DAY_MS, batch).await;
-        bed.rounds_until_rest();
+        let mut bed = with_mixed_run(dir.path()).await;
         bed.shared.engine().tick(now(1_000));
         bed.round();
         bed.insert(1_000, (4..6).map(|number| message("work", number, 0, 10))).await;

@@ -138,7 +138,7 @@ impl<'a> EndPeek<'a> {
 }
 
 /// The hash of the id, the lane number and the version in a head.
-pub(in crate::embedded) fn head_facts(head: &[u8]) -> Option<(u64, u32, u64)> {
+pub(in crate::embedded) fn head_fields(head: &[u8]) -> Option<(u64, u32, u64)> {
     let lane = u32::from_le_bytes(head.get(12..16)?.try_into().ok()?);
     let version = entry::version_in(head.get(..entry::FIXED)?);
     let id = head.get(entry::FIXED..entry::FIXED + usize::from(*head.get(33)?))?;

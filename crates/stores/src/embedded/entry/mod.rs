@@ -22,7 +22,7 @@ pub(in crate::embedded) use write::{encode, encode_fresh, fits};
 
 /// Bytes before the id.
 pub(in crate::embedded) const FIXED: usize = 40;
-/// Entries begin at multiples of this, so that a place needs only 32 bits.
+/// Entries begin at multiples of this, so that a position needs only 32 bits.
 pub(in crate::embedded) const ALIGN: usize = 8;
 
 /// Bytes of an instant.
@@ -78,7 +78,7 @@ impl Stored {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::embedded) struct Garbled;
 
-/// A look at an entry without decoding it.
+/// A view of an entry that is not decoded.
 #[derive(Clone, Copy)]
 pub(in crate::embedded) struct Peek<'a>(&'a [u8]);
 

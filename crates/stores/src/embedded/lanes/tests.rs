@@ -6,7 +6,7 @@ fn key(ready: u64) -> ReleaseKey {
 
 fn entry(bytes: usize) -> HotEntry {
     let data = Some(Bytes::from(vec![0; bytes])).filter(|data| !data.is_empty());
-    HotEntry { hash: 1, place: Place { file: 1, off8: 1 }, data, suspect: false }
+    HotEntry { hash: 1, position: Position { file: 1, off8: 1 }, data, suspect: false }
 }
 
 fn two_lanes() -> Lanes {
@@ -22,7 +22,7 @@ fn the_bytes_of_the_hot_window_agree_with_its_entries() {
     for number in 0..2 {
         let mut lane = lanes.get_mut(number).unwrap();
         (1..=4).for_each(|ready| lane.insert_hot(key(ready), entry(100)));
-        // The same message again, read from its place this time.
+        // The same message again, read from its position this time.
         lane.insert_hot(key(2), entry(0));
         lane.remove_hot(&key(3));
         lane.remove_hot(&key(9));

@@ -17,7 +17,7 @@ use super::{
         engine::Engine,
         entry::Peek,
         in_flight::{ClaimedMessage, Loss},
-        index::{Marks, Place},
+        index::{Marks, Position},
         lanes::ReleaseKey,
         table::{read_all, read_entry},
     },
@@ -26,7 +26,7 @@ use super::{
 };
 
 impl Opening<'_> {
-    /// Restores claims. Receipts of clients stay valid. What the last process itself had claimed is lost. Gives the number of the log of
+    /// Restores claims. Receipts of clients stay valid. What the last process itself had claimed is lost. Returns the number of the log of
     /// this opening if all claims are in it, so that the older ones are not needed.
     pub(super) fn restore_claims(&mut self) -> Result<Option<u32>, StoreError> {
         self.notice_missing_log();
@@ -70,13 +70,13 @@ impl Opening<'_> {
         }
         // One at a time: all bodies together may not fit into memory.
         for record in records.values() {
-            let Some((place, bytes)) = self.claimed(record)? else { continue };
+            let Some((position, bytes)) = self.claimed(record)? else { continue };
             let loss = match record {
                 ClaimRecord { client: true, .. } => Loss::Lease,
                 ClaimRecord { alone: false, .. } if blamed => Loss::ProcessByOther,
                 _ => Loss::Process,
             };
-            self.hold(record, loss, place, &bytes);
+            self.hold(record, loss, position, &bytes);
         }
         // Without room, the older logs stay: they name all claims already.
         let is_whole = has_room && self.write_held()?;
@@ -100,19 +100,20 @@ impl Opening<'_> {
     }
 
     /// The entry that a record names, if the message still has that version.
-    fn claimed(&self, record: &ClaimRecord) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
-        let places: Vec<Place> = self.engine.index.candidates(record.hash).map(|(place, _)| place).collect();
-        for place in places {
-            let Some(file) = self.engine.file(place) else { continue };
-            let bytes = match read_entry(&*file, place) {
+    fn claimed(&self, record: &ClaimRecord) -> Result<Option<(Position, Vec<u8>)>, StoreError> {
+        let positions: Vec<Position> =
+            self.engine.index.candidates(record.hash).map(|(position, _)| position).collect();
+        for position in positions {
+            let Some(file) = self.engine.file(position) else { continue };
+            let bytes = match read_entry(&*file, position) {
                 // It is damaged: it is quarantined when its turn comes.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
                 read => read.map_err(|error| {
-                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), error)
+                    io_error(&format!("reading byte {} of file {}", position.offset(), position.file), error)
                 })?,
             };
             if version_of(&bytes) == record.version {
-                return Ok(Some((place, bytes)));
+                return Ok(Some((position, bytes)));
             }
         }
         Ok(None)
@@ -120,13 +121,13 @@ impl Opening<'_> {
 
     /// Restores one claim. A client keeps its lease. The lease of a claim of the last process has ended: the claim is lost like any
     /// other whose lease ended, once there is room to write that.
-    fn hold(&mut self, record: &ClaimRecord, loss: Loss, place: Place, bytes: &[u8]) {
+    fn hold(&mut self, record: &ClaimRecord, loss: Loss, position: Position, bytes: &[u8]) {
         // A message that cannot be read is pending again, and is quarantined when its turn comes.
         let Ok(peek) = Peek::framed(bytes) else { return };
         let Ok(key) = ReleaseKey::of(peek) else { return };
-        self.uncount(record.hash, place, bytes);
-        let Some(marks) = self.engine.index.marks(record.hash, place) else { return };
-        self.engine.index.set_marks(record.hash, place, Marks { claimed: true, ..marks });
+        self.uncount(record.hash, position, bytes);
+        let Some(marks) = self.engine.index.marks(record.hash, position) else { return };
+        self.engine.index.set_marks(record.hash, position, Marks { claimed: true, ..marks });
         if let Some(mut lane) = self.engine.lanes.get_mut(peek.lane()) {
             lane.restore_claim();
         }
@@ -136,7 +137,7 @@ impl Opening<'_> {
         let held = ClaimedMessage {
             id: key.id,
             hash: record.hash,
-            place,
+            position,
             lane: peek.lane(),
             ready: key.ready,
             version: record.version,
@@ -173,7 +174,7 @@ impl Opening<'_> {
     }
 
     /// Writes what is claimed to the log of this opening, also what the last process had claimed: that is lost only once the journal says
-    /// so. Says whether all of it is there, also after a power cut; on a full disk it may not be.
+    /// so. Returns whether all of it is there, also after a power cut; on a full disk it may not be.
     fn write_held(&self) -> Result<bool, StoreError> {
         match self.claims.write(claim_records(&self.engine)).and_then(|()| self.claims.sync()) {
             Err(error) if is_full(&error) => Ok(false),
@@ -218,7 +219,7 @@ mod tests {
         });
     }
 
-    /// Removes every claims log. Says how many there were.
+    /// Removes every claims log. Returns how many there were.
     fn remove_claims(folder: &std::path::Path) -> usize {
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
         let claims = files.filter(|file| file.file_name().to_string_lossy().starts_with("claims-"));

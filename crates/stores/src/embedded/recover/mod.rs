@@ -28,7 +28,7 @@ use super::{
     ended::Ended,
     engine::Engine,
     in_flight::InFlight,
-    index::{Index, Marks, Place},
+    index::{Index, Marks, Position},
     inspect,
     journal::Journal,
     lanes::{LaneState, Lanes},
@@ -131,7 +131,7 @@ struct Opening<'a> {
     engine: Engine,
     claims: ClaimLog,
     /// Keys on their way into the index.
-    staged: Vec<(u64, Place, Marks)>,
+    staged: Vec<(u64, Position, Marks)>,
     /// The unreadable parts of runs.
     damaged: Vec<Damaged>,
 }
@@ -173,9 +173,9 @@ impl<'a> Opening<'a> {
         let journal =
             Journal::new(first, ready, manifest.journal.next_frame, segment_bytes, manifest.salted_from);
         let mut lanes = Lanes::default();
-        for (line, place) in manifest.lanes.iter().zip(0..) {
+        for (line, position) in manifest.lanes.iter().zip(0..) {
             let lane = line.lane().ok_or_else(|| damaged("the manifest names a lane that cannot be"))?;
-            let number = line.number.unwrap_or(place);
+            let number = line.number.unwrap_or(position);
             lanes.add(number, lane);
             if let Some(mut state) = lanes.get_mut(number) {
                 state.set_paused(line.paused);

@@ -7,10 +7,10 @@ use duly_core::{MessageId, store::StoreError};
 use super::{
     super::{
         disk::DiskFile,
-        ended::{EndPeek, head_facts},
+        ended::{EndPeek, head_fields},
         engine::read_lane,
         entry::{self, Peek},
-        index::Place,
+        index::Position,
         journal::{Kind, Segment},
         segment::{End, FRAME_HEADER, Found, RECORD_HEADER, Record, read_segment},
         table::{TableKind, read_all, read_entry},
@@ -146,8 +146,8 @@ impl Opening<'_> {
         let counted = record.frame >= self.manifest.journal.next_frame;
         match record.kind {
             Kind::Accepted | Kind::Changed => {
-                let place = Place::new(segment, record.offset);
-                self.apply_entry(place, record.body, counted && record.kind == Kind::Accepted)
+                let position = Position::new(segment, record.offset);
+                self.apply_entry(position, record.body, counted && record.kind == Kind::Accepted)
             }
             Kind::Ended => self.apply_end(segment, record.body, counted),
             Kind::Lane => {
@@ -174,21 +174,25 @@ impl Opening<'_> {
         }
     }
 
-    fn apply_entry(&mut self, place: Place, bytes: &[u8], accepted: bool) -> Result<(), StoreError> {
+    fn apply_entry(&mut self, position: Position, bytes: &[u8], accepted: bool) -> Result<(), StoreError> {
         let unread = |_| {
-            damaged(format!("the entry at byte {} of journal-{} cannot be read", place.offset(), place.file))
+            damaged(format!(
+                "the entry at byte {} of journal-{} cannot be read",
+                position.offset(),
+                position.file
+            ))
         };
         let peek = Peek::framed(bytes).map_err(unread)?;
         let hash = hash_of(peek).ok_or_else(|| unread(entry::Garbled))?;
         if self.engine.lanes.get(peek.lane()).is_none() {
             return Err(damaged(format!(
                 "the entry at byte {} of journal-{} names lane {}, which is not known; restore the folder from a backup",
-                place.offset(),
-                place.file,
+                position.offset(),
+                position.file,
                 peek.lane()
             )));
         }
-        self.engine.lanes.named_in(peek.lane(), place.file);
+        self.engine.lanes.named_in(peek.lane(), position.file);
         let version = peek.version();
         self.engine.sequences.saw_version(version);
         self.engine.ever.accepted += u64::from(accepted);
@@ -196,19 +200,19 @@ impl Opening<'_> {
         if known.as_ref().is_some_and(|(_, old)| version <= version_of(old)) {
             return Ok(());
         }
-        self.engine.journal.count(place.file, true);
+        self.engine.journal.count(position.file, true);
         match known {
             Some((old, old_bytes)) => {
-                // If the old entry is damaged, this one tells the lane and the time: it is of the same message.
+                // If the old entry is damaged, this one has the lane and the time: it is of the same message.
                 let counted_as = if old_bytes.is_empty() { bytes } else { &old_bytes };
                 self.uncount_as(hash, old, counted_as, old_bytes.is_empty());
-                self.engine.forget_place(old, old_bytes.len() as u64);
-                let marks = self.engine.place_entry(hash, place, bytes);
-                self.engine.index.replace(hash, old, place, Some(marks));
+                self.engine.forget_position(old, old_bytes.len() as u64);
+                let marks = self.engine.place_entry(hash, position, bytes);
+                self.engine.index.replace(hash, old, position, Some(marks));
             }
             None => {
-                let marks = self.engine.place_entry(hash, place, bytes);
-                self.engine.index.insert(hash, place, marks);
+                let marks = self.engine.place_entry(hash, position, bytes);
+                self.engine.index.insert(hash, position, marks);
             }
         }
         Ok(())
@@ -217,19 +221,19 @@ impl Opening<'_> {
     fn apply_end(&mut self, segment: u32, bytes: &[u8], counted: bool) -> Result<(), StoreError> {
         let unread = || damaged("the end of a message in the journal cannot be read");
         let peek = EndPeek::at(bytes).map_err(|_| unread())?;
-        let (hash, lane, version) = head_facts(peek.head()).ok_or_else(unread)?;
+        let (hash, lane, version) = head_fields(peek.head()).ok_or_else(unread)?;
         self.engine.lanes.named_in(lane, segment);
         let id = peek
             .head()
             .get(entry::FIXED..entry::FIXED + usize::from(peek.head()[33]))
             .and_then(|id| std::str::from_utf8(id).ok());
-        if let Some((place, old)) = self.find(hash, id.ok_or_else(unread)?)?
+        if let Some((position, old)) = self.find(hash, id.ok_or_else(unread)?)?
             && (old.is_empty() || version_of(&old) == version)
         {
             let counted_as = if old.is_empty() { peek.head() } else { &old };
-            self.uncount_as(hash, place, counted_as, old.is_empty());
-            self.engine.forget_place(place, old.len() as u64);
-            self.engine.index.remove(hash, place);
+            self.uncount_as(hash, position, counted_as, old.is_empty());
+            self.engine.forget_position(position, old.len() as u64);
+            self.engine.index.remove(hash, position);
         }
         if counted || !self.engine.ended.knows(hash, bytes) {
             self.engine.ended.keep(hash, peek.ended(), bytes);
@@ -240,40 +244,41 @@ impl Opening<'_> {
         Ok(())
     }
 
-    pub(super) fn uncount(&mut self, hash: u64, place: Place, bytes: &[u8]) {
-        self.uncount_as(hash, place, bytes, false);
+    pub(super) fn uncount(&mut self, hash: u64, position: Position, bytes: &[u8]) {
+        self.uncount_as(hash, position, bytes, false);
     }
 
-    /// Takes the message at `place` out of the counts. `bytes` is its entry, or if that is damaged another entry or a head of the same
+    /// Takes the message at `position` out of the counts. `bytes` is its entry, or if that is damaged another entry or a head of the same
     /// message.
-    fn uncount_as(&mut self, hash: u64, place: Place, bytes: &[u8], is_damaged: bool) {
+    fn uncount_as(&mut self, hash: u64, position: Position, bytes: &[u8], is_damaged: bool) {
         let Ok(peek) = Peek::of_head(bytes) else { return };
         let in_dead_table =
-            self.engine.tables.get(place.file).is_some_and(|table| table.kind() == TableKind::Dead);
+            self.engine.tables.get(position.file).is_some_and(|table| table.kind() == TableKind::Dead);
         let was_dead = if is_damaged { in_dead_table } else { peek.is_dead() };
         if was_dead {
             self.engine.uncount_dead(peek.lane());
-        } else if let Some(marks) = self.engine.index.marks(hash, place) {
-            self.engine.uncount(place, marks, peek);
+        } else if let Some(marks) = self.engine.index.marks(hash, position) {
+            self.engine.uncount(position, marks, peek);
         }
     }
 
-    /// The live entry of an id, read from its place. A damaged entry is returned without bytes: then only the hash says that it is the one,
+    /// The live entry of an id, read from its position. A damaged entry is returned without bytes: then only the hash says that it is the one,
     /// and a later record of the journal or the next claim finds the damage.
-    pub(super) fn find(&self, hash: u64, id: &str) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
-        let places: Vec<Place> = self.engine.index.candidates(hash).map(|(place, _)| place).collect();
-        for place in places {
-            let Some(file) = self.engine.file(place) else { continue };
-            let bytes = match read_entry(&*file, place) {
+    pub(super) fn find(&self, hash: u64, id: &str) -> Result<Option<(Position, Vec<u8>)>, StoreError> {
+        let positions: Vec<Position> =
+            self.engine.index.candidates(hash).map(|(position, _)| position).collect();
+        for position in positions {
+            let Some(file) = self.engine.file(position) else { continue };
+            let bytes = match read_entry(&*file, position) {
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                    return Ok(Some((place, Vec::new())));
+                    return Ok(Some((position, Vec::new())));
                 }
                 read => read.map_err(|error| {
-                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), error)
+                    io_error(&format!("reading byte {} of file {}", position.offset(), position.file), error)
                 })?,
             };
             if Peek::framed(&bytes).is_ok_and(|peek| peek.id_text() == id) {
-                return Ok(Some((place, bytes)));
+                return Ok(Some((position, bytes)));
             }
         }
         Ok(None)

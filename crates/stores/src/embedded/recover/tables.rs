@@ -10,7 +10,7 @@ use super::{
         disk::DiskFile,
         ended::Slice,
         entry::{self, Peek},
-        index::{Marks, Place},
+        index::{Marks, Position},
         lanes::{Extent, ReleaseKey},
         manifest::TableLine,
         table::{KEY_BYTES, KeyRecord, Table, TableKind, check_len, live_keys, read_all, read_entry},
@@ -86,7 +86,8 @@ impl Opening<'_> {
             self.engine.buckets.load_table(slot, number, live.iter().map(|key| key.ready));
         }
         let marks = Marks { claimed: false, near };
-        self.staged.extend(live.iter().map(|key| (key.hash, Place { file: number, off8: key.off8 }, marks)));
+        self.staged
+            .extend(live.iter().map(|key| (key.hash, Position { file: number, off8: key.off8 }, marks)));
         if self.staged.len() >= STAGED_MAX {
             self.engine.index.insert_many(&mut self.staged);
         }
@@ -110,7 +111,7 @@ impl Opening<'_> {
         }
         for (at, (lane, start)) in stretches.iter().enumerate() {
             let end = stretches.get(at + 1).map_or(len, |(_, start)| *start);
-            let key = read_entry(data, Place::new(number, *start)).and_then(|bytes| {
+            let key = read_entry(data, Position::new(number, *start)).and_then(|bytes| {
                 let key = Peek::framed(&bytes).and_then(ReleaseKey::of);
                 key.map_err(|_| io::ErrorKind::InvalidData.into())
             });

@@ -51,7 +51,7 @@ fn a_claim_met_before_its_end_is_met_again() {
         let bed = Bed::open(folder.path(), tiny());
         bed.insert(0, [message("work", 1, 0, 10)]).await;
         let token = bed.claim(0, "work", 1).await.messages[0].receipt.token;
-        bed.shared.engine().in_flight.look_again(token, now(30_000).mono());
+        bed.shared.engine().in_flight.recheck_at(token, now(30_000).mono());
         bed.shared.end_leases(now(30_000)).await.unwrap();
         assert!(bed.claim(30_000, "work", 1).await.messages.is_empty());
         bed.shared.end_leases(now(60_000)).await.unwrap();

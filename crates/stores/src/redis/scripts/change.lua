@@ -19,7 +19,7 @@ local change = {}
 function change.cancel(m)
   take(m)
   finished(m, CANCELLED)
-  tally(counts, '#cancelled', 1)
+  increment(counts, '#cancelled', 1)
 end
 function change.reschedule(m, due)
   take(m)
@@ -31,13 +31,13 @@ function change.expire(m)
   m.state, m.ended, m.reason = DEAD, now, EXPIRED
   add('ZADD', dead, 0, m.due .. m.id)
   add('HSET', msg, m.id, close(m))
-  tally(counts, '#dead', 1)
-  tally(counts, 'd' .. m.lane, 1)
+  increment(counts, '#dead', 1)
+  increment(counts, 'd' .. m.lane, 1)
 end
 local function leave_the_dead(m)
   remove('ZREM', dead, m.due .. m.id)
-  tally(counts, '#dead', -1)
-  tally(counts, 'd' .. m.lane, -1)
+  increment(counts, '#dead', -1)
+  increment(counts, 'd' .. m.lane, -1)
 end
 function change.replay(m)
   leave_the_dead(m)
@@ -48,7 +48,7 @@ end
 function change.purge(m)
   leave_the_dead(m)
   remove('HDEL', msg, m.id)
-  tally(counts, '#purged', 1)
+  increment(counts, '#purged', 1)
 end
 
 for i, id in ipairs(ids) do

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Leases what was looked up just before, as far as it still waits there.
+-- Claims the given messages, as far as they still wait there.
 --
 -- KEYS    as in prelude.lua
 -- ARGV    lane, end of the leases in microseconds of the store's time, their span in microseconds, holder
 --         (0 process, 1 client, 2 client that is given nothing else), instance, number of the call, the token by which this node owns the lane in this shard
 --         ("" if nobody owns it), then members of `wait`
 -- A client sends the same call again when its connection breaks before the answer. What it claimed the first time is its own, by the
--- token of that time, and it takes nothing more: instance and number say that it is the same call.
+-- token of that time, and it takes nothing more: instance and number identify the call.
 --
 -- result  nothing, if another node owns the lane; else the token of these claims, when the next of the lane is ready ("" if none), then per member the packed message,
 --         or "" where another was faster, or "\255" where it cannot be read and is a dead letter now
@@ -55,13 +55,13 @@ local function waits_here(value, ready, is_retried)
 end
 
 local token = next_token()
-local answers, taken = { string.format('%.0f', token), '' }, 0
+local answers, claimed = { string.format('%.0f', token), '' }, 0
 for i, member in ipairs(members) do
   answers[i + 2] = ''
   if there[i] then
     local id, value, ready = ids[i], packed[i], member:sub(#own + 1, #own + 6)
     remove('ZREM', wait, member)
-    tally_waiting(lane, ready, -1)
+    count_pending(lane, ready, -1)
     local due = value and #value >= 8 and value:sub(3, 8) or ready
     if due ~= ready then remove('ZREM', retried, due .. id) end
     if waits_here(value, ready, marked[i] >= 2) then
@@ -69,7 +69,7 @@ for i, member in ipairs(members) do
       local lost = floor(value:byte(2) / 4) % 4
       add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number) .. lane)
       add('ZADD', lease, lease_end, id)
-      taken = taken + 1
+      claimed = claimed + 1
     else
       answers[i + 2] = '\255'
       set_aside(id, lane, ready, value or '', marked[i] % 2)
@@ -77,9 +77,9 @@ for i, member in ipairs(members) do
   end
 end
 
-if taken > 0 then
-  tally(counts, '#in_flight', taken)
-  tally(counts, 'f' .. lane, taken)
+if claimed > 0 then
+  increment(counts, '#in_flight', claimed)
+  increment(counts, 'f' .. lane, claimed)
 end
 finish(0)
 local first = first_of(lane)

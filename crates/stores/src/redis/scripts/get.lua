@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
--- What is known of some ids.
+-- The records of some ids.
 --
 -- KEYS    as in prelude.lua
 -- ARGV    "whole", or "head" to leave the bodies out; then ids
@@ -12,7 +12,7 @@ local answers = {}
 for i = 1, #ids do
   local value = packed[i]
   if value and ARGV[FIRST] == 'head' then
-    -- What cannot be read is told as it is.
+    -- What cannot be read is returned as it is.
     local m = open(ids[i], value)
     value = value:sub(1, #value - (m and #m.body or 0))
   end

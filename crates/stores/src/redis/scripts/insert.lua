@@ -11,8 +11,8 @@ for i = FIRST, #ARGV, 2 do
   packed[#packed + 1] = ARGV[i + 1]
   some_dead = some_dead or ARGV[i + 1]:byte(1) % ACCEPTED == DEAD
 end
--- A key of another type ends the script here, before anything is written: Redis takes nothing back, and a message without its
--- place among those that wait would be a duplicate for ever and never be delivered.
+-- A key of another type ends the script here, before anything is written: Redis takes nothing back, and a message that is not
+-- in `wait` would be a duplicate for ever and never be delivered.
 call('ZCARD', wait)
 if some_dead then call('ZCARD', dead) end
 call('HLEN', count)
@@ -37,13 +37,13 @@ for i, id in ipairs(ids) do
     add('HSET', msg, id, new)
     if new:byte(1) % ACCEPTED == DEAD then
       add('ZADD', dead, 0, due .. id)
-      tally(counts, '#dead', 1)
-      tally(counts, 'd' .. lane, 1)
+      increment(counts, '#dead', 1)
+      increment(counts, 'd' .. lane, 1)
     else
       add('ZADD', wait, 0, tag(lane) .. due .. char(floor(new:byte(1) / 16)) .. id)
-      tally_waiting(lane, due, 1)
+      count_pending(lane, due, 1)
     end
-    tally(counts, '#accepted', 1)
+    increment(counts, '#accepted', 1)
     answers[i] = 'a'
   end
 end

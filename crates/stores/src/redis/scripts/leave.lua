@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- A node goes: what it delivered is free for others at once.
+-- Removes a node that stops: its shard leases are free for others at once.
 --
 -- KEYS[1]  nodes, as in join.lua
 -- KEYS[2]  alive

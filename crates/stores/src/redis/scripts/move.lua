@@ -1,8 +1,8 @@
 #!lua
 -- Moves what is due in one lane straight into the streams that its topics name. Not run at all when Redis is out of memory.
 --
--- Left where it is, for a claim, is what is not simple: what was tried before, has a longest lateness, has a property that
--- is named like a field of ours, or whose stream is none; and what cannot be read, before anything of it is in a stream.
+-- A message that is not simple stays where it is, for a claim: one that was tried before, has a longest lateness, has a property
+-- that is named like a field of ours, or whose stream's key is no stream. So does one that cannot be read: nothing of it is sent.
 --
 -- KEYS    as in prelude.lua; 14 the set of paused lanes; then streams. Never in a Cluster: these are in other slots
 -- ARGV    lane of a sink, the node that must own it here (instance 8, fencing token 8), how many at most (up to 255), how many bytes at most (about), the most entries of a stream and the age of the
@@ -31,7 +31,7 @@ end
 local byte, sub, try, min = string.byte, string.sub, redis.pcall, math.min
 local streams = {}
 for i = PAUSED + 1, #KEYS do streams[KEYS[i]] = i - PAUSED end
-local missing, missing_known = {}, {}
+local missing, is_missing = {}, {}
 local rest = false
 
 -- The flags of a message that is going to a sink, was never tried, and has a head; beside them only the kind of its body.
@@ -79,7 +79,7 @@ local function more_fields(packed, at, has)
   return fields, last, at
 end
 
--- A record is what a claim and a settle would have left: one try, delivered now, its body gone.
+-- A record is what a claim and a settle would have left: one attempt, delivered now, without its body.
 local now_six = six(now)
 local middles, tails, fronts = {}, {}, {}
 local function middle(entry_len)
@@ -95,9 +95,9 @@ end
 local LIFE_END = char(1) .. now_six .. char(0, 0, 0)
 
 local due_texts, due_counts = {}, {}
-local told, records, used, looked, moved = {}, {}, {}, 0, 0
+local members_moved, records, used, looked, moved = {}, {}, {}, 0, 0
 
--- Moves one message. Says whether it needs a claim instead.
+-- Moves one message. Returns whether it needs a claim instead.
 local function move(member, id, packed)
   if #packed < AFTER_LANE or sub(packed, 17, AFTER_LANE - 1) ~= LANE_PART or not is_pending(byte(packed, 1)) then return true end
   local flags = byte(packed, 2)
@@ -117,8 +117,8 @@ local function move(member, id, packed)
   if body_at > #packed + 1 or (has == TOPIC and at ~= body_at) then return true end
   local stream = streams[topic]
   if not stream then
-    if not missing_known[topic] and #missing < MISSING_MAX then
-      missing_known[topic] = true
+    if not is_missing[topic] and #missing < MISSING_MAX then
+      is_missing[topic] = true
       missing[#missing + 1] = topic
     end
     return false
@@ -154,7 +154,7 @@ local function move(member, id, packed)
   local parts = middle(#entry)
   local record = front .. due .. hash .. LANE_PART .. accepted .. parts[1] .. due .. parts[2] .. entry .. tail
   records[2 * moved + 1], records[2 * moved + 2] = id, record
-  told[3 * moved + 1], told[3 * moved + 2], told[3 * moved + 3] = char(stream), char(#member), member
+  members_moved[3 * moved + 1], members_moved[3 * moved + 2], members_moved[3 * moved + 3] = char(stream), char(#member), member
   moved = moved + 1
   due_counts[due] = due_counts[due] + 1
   used[topic] = true
@@ -180,17 +180,17 @@ while looked < #members and bytes < bytes_max do
   step = math.max(1, min(STEP_MAX, floor((bytes_max - bytes) / (bytes / looked + 1))))
 end
 
-local told_all = table.concat(told)
+local all_moved = table.concat(members_moved)
 if moved > 0 then
-  for due, count_of in pairs(due_counts) do tally_waiting(lane, due, -count_of) end
-  tally(counts, '#delivered', moved)
+  for due, count_of in pairs(due_counts) do count_pending(lane, due, -count_of) end
+  increment(counts, '#delivered', moved)
   if moved == looked then
     call('ZREMRANGEBYLEX', wait, '[' .. own, '[' .. members[looked])
   else
-    for i = 1, moved do remove('ZREM', wait, told[3 * i]) end
+    for i = 1, moved do remove('ZREM', wait, members_moved[3 * i]) end
   end
   for i = 1, 2 * moved, 1000 do call('HSET', msg, unpack(records, i, min(i + 999, 2 * moved))) end
-  call('ZADD', ended, now, char(TOGETHER + DELIVERED, #own, moved) .. told_all)
+  call('ZADD', ended, now, char(BATCH + DELIVERED, #own, moved) .. all_moved)
   finish(2 * moved + 32)
   local most, age = tonumber(ARGV[FIRST + 4]), tonumber(ARGV[FIRST + 5])
   local server = age > 0 and call('TIME')
@@ -202,4 +202,4 @@ if moved > 0 then
 end
 
 local first = first_of(lane)
-return { first and string.format('%.0f', first) or '', rest and 'r' or '', told_all, unpack(missing) }
+return { first and string.format('%.0f', first) or '', rest and 'r' or '', all_moved, unpack(missing) }

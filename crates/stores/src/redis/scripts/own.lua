@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Takes and gives back the right to deliver lanes from this shard.
+-- Acquires and releases shard leases: which node delivers a lane from this shard.
 --
 -- KEYS    as in prelude.lua
 -- ARGV    the instance of this node, how many nodes are there, their instances; then lane and whether this node is to have
@@ -12,11 +12,11 @@ for i = FIRST + 2, FIRST + 1 + there do alive[ARGV[i]] = true end
 for i = FIRST + 2 + there, #ARGV, 2 do
   local lane, wanted = ARGV[i], ARGV[i + 1] == '1'
   local held = call('HGET', owner, lane)
-  -- What something else wrote is nobody's right.
+  -- Bytes that are no shard lease are nobody's.
   local holder = held and #held == 16 and held:sub(1, 8)
   local answer = ''
   if holder == me then
-    -- What is on its way to the target goes by the old right: that stays until it has arrived.
+    -- Deliveries in flight use the old shard lease, which stays until they end.
     if wanted or tonumber(call('HGET', count, 'f' .. lane) or 0) > 0 then
       answer = string.format('%.0f', (unpacked('>I8', held, 9)))
     else

@@ -8,16 +8,16 @@
 --         claim    hash    id -> packed claim
 --         lease    zset    id -> end of its lease, in microseconds of the store's time
 --         ended    zset    state, due, id -> when it was delivered or cancelled; or, of what was moved together: 16 + state,
---                          length of the lane's tag, how many, and of each as move.lua tells it
+--                          length of the lane's tag, how many, and of each as move.lua returns it
 --         dead     zset    due, id; all scores 0
 --         retried  zset    due, id of what waits for another time than its due time; all scores 0
---         count    hash    the books (#...), and per lane what is pending (p...), in flight (f...), dead (d...)
+--         count    hash    the totals (#...), and per lane what is pending (p...), in flight (f...), dead (d...)
 --         minute   hash    minute -> how many become ready in it
 --         hour     hash    the same by the hour
 --         owner    hash    lane to a sink -> the node that delivers it from this shard: instance 8, fencing token 8
 -- ARGV    1 generation, 2 wall time in ms, 3 the store's time in microseconds, 4 ended before this ms is forgotten,
 --         5 how many ended ones are kept, 6 the channel for hints, 7 the ms up to which a ready time is worth one,
---         8 who tells it: instance 8, shard 2; the script's own arguments follow from FIRST
+--         8 the sender of hints: instance 8, shard 2; the script's own arguments follow from FIRST
 --
 -- Scripts read and check, then queue what they write; finish() writes it, removals first. Strings are never compared
 -- by < here: Lua would go by the server's locale.
@@ -66,7 +66,7 @@ local function queue(commands, command, key, ...)
 end
 local function remove(command, key, ...) queue(removals, command, key, ...) end
 local function add(command, key, ...) queue(additions, command, key, ...) end
-local function tally(counters, field, by) counters[field] = (counters[field] or 0) + by end
+local function increment(counters, field, by) counters[field] = (counters[field] or 0) + by end
 
 local function perform(commands)
   for command, keys in pairs(commands) do
@@ -100,17 +100,17 @@ end
 
 -- Forgets what is past retention, the oldest first: about `old_max` of them. What was moved together goes together, and so
 -- of what is too many a few may stay.
-local TOGETHER = 16
+local BATCH = 16
 local function forget(old_max)
   local held = call('HMGET', count, '#pending', '#in_flight', '#dead')
   local over = call('HLEN', msg) - (held[1] or 0) - (held[2] or 0) - (held[3] or 0) - ARGV[5]
   local before, from, step, found, ids = tonumber(ARGV[4]), 0, 1, 0, {}
   repeat
-    -- One member may stand for many: the first look is at one.
+    -- One member may stand for many: the first step reads one.
     local oldest = call('ZRANGE', ended, from, from + step - 1, 'WITHSCORES')
     local is_old = #oldest > 0
     for i = 1, #oldest, 2 do
-      local member, alone = oldest[i], oldest[i]:byte(1) < TOGETHER
+      local member, alone = oldest[i], oldest[i]:byte(1) < BATCH
       local after = found + (alone and 1 or member:byte(3))
       is_old = found < old_max and (after <= over or tonumber(oldest[i + 1]) <= before)
       if not is_old then break end
@@ -119,11 +119,11 @@ local function forget(old_max)
         found = found + 1
         ids[found] = member:sub(8)
       else
-        local at, before_id, place_of = 4, member:byte(2) + 8, nil
+        local at, before_id, position = 4, member:byte(2) + 8, nil
         while at <= #member do
-          place_of, at = unpacked('Bc0', member, at + 1)
+          position, at = unpacked('Bc0', member, at + 1)
           found = found + 1
-          ids[found] = place_of:sub(before_id)
+          ids[found] = position:sub(before_id)
         end
       end
     end
@@ -253,9 +253,9 @@ local function leaving(history, entry)
   return from, to
 end
 
--- Writes a try into the message's life. entry: at 6, outcome 1, detail 2 + n. The latest 16 are kept; a deferral takes the place
--- of the one before, as `Attempt::remember` says.
-local function note(m, entry, counting, maybe)
+-- Writes an attempt into the message's life. entry: at 6, outcome 1, detail 2 + n. The latest 16 are kept; a deferral replaces
+-- the one before, as `Attempt::remember` says.
+local function record_attempt(m, entry, counting, maybe)
   m.attempts = math.min(m.attempts + counting, 4294967295)
   if maybe == 1 then m.maybe = 1 end
   if entry == '' then return end
@@ -267,40 +267,40 @@ local function note(m, entry, counting, maybe)
 end
 
 -- The member of `wait`. Marks behind the id: 1 it was lost, 2 ready at another time than its due time.
-local function place(m)
+local function wait_member(m)
   local marks = (m.lost > 0 and 1 or 0) + (m.ready ~= m.due and 2 or 0)
   return tag(m.lane) .. m.ready .. char(m.rank) .. m.id .. (marks > 0 and char(marks) or '')
 end
 
 local horizon = tonumber(ARGV[7])
-local function tally_waiting(lane, ready, by)
+local function count_pending(lane, ready, by)
   touched[lane] = true
-  tally(counts, '#pending', by)
-  tally(counts, 'p' .. lane, by)
+  increment(counts, '#pending', by)
+  increment(counts, 'p' .. lane, by)
   local at = time(ready)
-  -- What comes to wait and is ready soon is news for other nodes.
+  -- A message that becomes ready soon is worth a hint to the other nodes.
   if by > 0 and at <= horizon and at < (soon[lane] or math.huge) then soon[lane] = at end
-  tally(minutes, string.format('%.0f', floor(at / 60000)), by)
-  tally(hours, string.format('%.0f', floor(at / 3600000)), by)
+  increment(minutes, string.format('%.0f', floor(at / 60000)), by)
+  increment(hours, string.format('%.0f', floor(at / 3600000)), by)
 end
 
 -- Takes a pending message out of the indexes.
 local function take(m)
-  remove('ZREM', wait, place(m))
+  remove('ZREM', wait, wait_member(m))
   if m.ready ~= m.due then remove('ZREM', retried, m.due .. m.id) end
-  tally_waiting(m.lane, m.ready, -1)
+  count_pending(m.lane, m.ready, -1)
 end
 
 -- Puts a message where what is pending waits.
 local function put(m)
   m.state = PENDING
-  add('ZADD', wait, 0, place(m))
+  add('ZADD', wait, 0, wait_member(m))
   if m.ready ~= m.due then add('ZADD', retried, 0, m.due .. m.id) end
-  tally_waiting(m.lane, m.ready, 1)
+  count_pending(m.lane, m.ready, 1)
   add('HSET', msg, m.id, close(m))
 end
 
--- Puts a delivered or cancelled message where it waits to be forgotten, its body gone.
+-- Puts a delivered or cancelled message where it waits to be forgotten, without its body.
 local function finished(m, state)
   m.state, m.ended, m.body = state, now, ''
   add('ZADD', ended, now, char(state) .. m.due .. m.id)
@@ -337,25 +337,25 @@ local function open_claimed(id, packed, held)
   if not lane_of_claim(held) then return m end
 end
 
--- Takes a message out of flight.
-local function land(m)
+-- Removes the claim of a message.
+local function end_claim(m)
   remove('HDEL', claim, m.id)
   remove('ZREM', lease, m.id)
-  tally(counts, '#in_flight', -1)
-  tally(counts, 'f' .. m.lane, -1)
+  increment(counts, '#in_flight', -1)
+  increment(counts, 'f' .. m.lane, -1)
 end
 
 -- A claim that nobody settled: counted, and under suspicion. What was lost before had been claimed alone.
 local LOST, ALONE = 8, 2
-local function lose(m, held, why)
+local function lose_lease(m, held, why)
   local was_alone = m.lost > 0 or (held and held:byte(25) == ALONE)
-  land(m)
-  note(m, six(now) .. char(LOST) .. pack('>I2', #why) .. why, 1, 1)
+  end_claim(m)
+  record_attempt(m, six(now) .. char(LOST) .. pack('>I2', #why) .. why, 1, 1)
   m.lost = was_alone and 2 or 1
   put(m)
 end
 
--- A message that cannot be read becomes a dead letter with what is packed as its body, so that the books balance and somebody
+-- A message that cannot be read becomes a dead letter with what is packed as its body, so that the totals balance and somebody
 -- sees it. It is not replayed: nobody knows what it said.
 local DAMAGED, FAILED, BYTES, USUAL_RANK = 4, 7, 2, 5
 local UNREADABLE = 'what Redis holds of it cannot be read: something else wrote there; the body is what was found'
@@ -373,14 +373,14 @@ local function set_aside(id, lane, due, packed, maybe)
   }
   for field, value in pairs(NO_LIFE) do m[field] = value end
   m.ended, m.reason = now, DAMAGED
-  note(m, six(now) .. char(FAILED) .. pack('>I2', #UNREADABLE) .. UNREADABLE, 0, maybe)
+  record_attempt(m, six(now) .. char(FAILED) .. pack('>I2', #UNREADABLE) .. UNREADABLE, 0, maybe)
   add('ZADD', dead, 0, due .. id)
   add('HSET', msg, id, close(m))
-  tally(counts, '#dead', 1)
-  tally(counts, 'd' .. lane, 1)
+  increment(counts, '#dead', 1)
+  increment(counts, 'd' .. lane, 1)
 end
 
--- What is left of a message may still name its lane.
+-- A damaged message may still name its lane.
 local function lane_of_message(packed)
   if packed and #packed > 17 then
     local kind = floor(packed:byte(2) / 32) % 2 == 1 and 's' or 'q'
@@ -393,7 +393,7 @@ local function set_aside_claimed(id, held, packed, maybe)
   local lane = lane_of_claim(held) or lane_of_message(packed)
   remove('HDEL', claim, id)
   remove('ZREM', lease, id)
-  tally(counts, '#in_flight', -1)
-  if lane then tally(counts, 'f' .. lane, -1) end
+  increment(counts, '#in_flight', -1)
+  if lane then increment(counts, 'f' .. lane, -1) end
   set_aside(id, lane, held and #held >= CLAIM_LEN and held:sub(35, 40) or six(now), packed or '', maybe)
 end

@@ -2,9 +2,9 @@
 -- What a process does about claims that nobody works on: at its start, and after an answer got lost on the way.
 --
 -- KEYS    as in prelude.lua
--- ARGV    per claim: id, token, what. What is "l" lost with its process, "d" handed back with doubt because another one is
+-- ARGV    per claim: id, token, what. What is "l" lost with its process, "d" released with doubt because another one is
 --         the suspect, "e" and the end of its lease on the new clock, in microseconds of the store's time, or "h", the
---         instance and the number of the call whose answer never came: handed back, as it was before. Only then the token is not
+--         instance and the number of the call whose answer never came: released, as it was before. Only then the token is not
 --         known: 0. Every process counts its calls from 1, so the number alone may be another's
 -- result  how many were still there; the ids of those that could not be read and are dead letters now
 local found, aside = 0, {}
@@ -19,14 +19,14 @@ for i = FIRST, #ARGV, 3 do
       set_aside_claimed(id, held, packed, is_unanswered and 0 or 1)
       aside[#aside + 1] = id
     elseif is_unanswered then
-      land(m)
+      end_claim(m)
       put(m)
       found = found + 1
     else
       if what == 'l' then
-        lose(m, held, 'the process ended')
+        lose_lease(m, held, 'the process ended')
       elseif what == 'd' then
-        land(m)
+        end_claim(m)
         m.lost, m.maybe = 1, 1
         put(m)
       else

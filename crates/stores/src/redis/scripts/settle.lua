@@ -3,7 +3,7 @@
 --
 -- KEYS    as in prelude.lua
 -- ARGV    per claim, no id twice: id, token, verdict. A verdict is a letter, whether the try counts (1 byte), whether it may have
---         arrived (1), the try (2 + n), and then: H hand back: nothing; W wait: when (6); R retry: when (6); X dead: the reason (1);
+--         arrived (1), the try (2 + n), and then: H release: nothing; W wait: when (6); R retry: when (6); X dead: the reason (1);
 --         D delivered: the target's receipt behind one byte, or nothing
 -- result  per claim: "d" done, "l" lost, "x" and the id: the message cannot be read and is a dead letter now
 local ids = {}
@@ -28,8 +28,8 @@ for i, id in ipairs(ids) do
     local letter = verdict:sub(1, 1)
     local counting, maybe, try_len = unpacked('>BBI2', verdict, 2)
     local try, rest = verdict:sub(6, 5 + try_len), verdict:sub(6 + try_len)
-    land(m)
-    note(m, try, counting, maybe)
+    end_claim(m)
+    record_attempt(m, try, counting, maybe)
     if letter == 'H' then
       put(m)
     elseif letter == 'W' or letter == 'R' then
@@ -40,13 +40,13 @@ for i, id in ipairs(ids) do
     elseif letter == 'D' then
       m.receipt = rest
       finished(m, DELIVERED)
-      tally(counts, '#delivered', 1)
+      increment(counts, '#delivered', 1)
     else
       m.state, m.ended, m.reason = DEAD, now, rest:byte(1)
       add('ZADD', dead, 0, m.due .. id)
       add('HSET', msg, id, close(m))
-      tally(counts, '#dead', 1)
-      tally(counts, 'd' .. m.lane, 1)
+      increment(counts, '#dead', 1)
+      increment(counts, 'd' .. m.lane, 1)
     end
   end
 end

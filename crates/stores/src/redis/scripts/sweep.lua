@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- The bounded look: ends leases that ran out, forgets what is past retention, says what comes next.
+-- The sweep, in bounded steps: ends leases that ran out, forgets what is past retention, returns what comes next.
 --
 -- KEYS    as in prelude.lua
 -- ARGV    how many leases to end at most, how many of the soonest lanes to name; then, if that is 0, the lanes asked for
@@ -7,7 +7,7 @@
 --         owns here, how many messages could not be read and are dead letters now; lane and fencing token of each lane, in pairs; the
 --         ids of those messages; then the
 --         ready times of the lanes asked for ("" if nothing waits), or lane and ready time of the soonest ones, in pairs
--- A key that something else wrote to fails most scripts and not all: here it is named, until it is gone.
+-- A key of another type, which something else wrote, fails most scripts and not all: the sweep names it until it is removed.
 local TYPES = {
   'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'zset', 'zset', 'hash', 'hash', 'hash', 'hash',
 }
@@ -25,7 +25,7 @@ if #ids > 0 then
   for i, id in ipairs(ids) do
     local m = open_claimed(id, packed[i], claims[i])
     if m then
-      lose(m, claims[i], 'the lease ran out')
+      lose_lease(m, claims[i], 'the lease ran out')
     elseif packed[i] or claims[i] then
       set_aside_claimed(id, claims[i], packed[i], 1)
       aside[#aside + 1] = id

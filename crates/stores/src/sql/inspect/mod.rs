@@ -13,11 +13,11 @@ use super::{
     connectivity::{unreachable, why},
 };
 
-/// A database that takes longer to tell of itself is as good as not there.
+/// A database that takes longer to answer counts as unreachable.
 const WITHIN: Duration = Duration::from_secs(20);
 /// The table that people see, and those beside it.
 const TABLES: [&str; 6] =
-    ["delay_message", "duly_store", "duly_lane", "duly_count", "duly_node", "duly_right"];
+    ["delay_message", "duly_store", "duly_lane", "duly_count", "duly_node", "duly_shard_lease"];
 
 /// How bad something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub(super) async fn check(address: &Address, options: &Options) -> Result<Safety
         let allow = match weight {
             Weight::Odd => continue,
             Weight::Volatile if options.allow_volatile => {
-                tracing::warn!("{what}; allowed by allow_volatile");
+                tracing::warn!(finding = what, "server not durable; allowed by allow_volatile");
                 safety = Safety::Volatile;
                 continue;
             }

@@ -9,7 +9,7 @@ const DENIED: [u16; 4] = [1044, 1142, 1143, 1227];
 
 /// The settings of the server.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct ServerDetails {
     version: String,
     flush: i64,
     binary_log: bool,
@@ -24,14 +24,14 @@ pub(super) async fn connect(to: &MySqlConnectOptions) -> Result<MySqlConnection,
 }
 
 /// Settings that every user may read, and that the store needs before it is opened.
-pub(super) async fn collect(connection: &mut MySqlConnection) -> Result<Facts, sqlx::Error> {
+pub(super) async fn collect(connection: &mut MySqlConnection) -> Result<ServerDetails, sqlx::Error> {
     let select = "SELECT @@version, CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS SIGNED), \
         CAST(@@GLOBAL.log_bin AS SIGNED), CAST(@@GLOBAL.sync_binlog AS SIGNED), CAST(@@GLOBAL.read_only AS SIGNED)";
     let row = sqlx::query(select).fetch_one(&mut *connection).await?;
     let engines = "SELECT CONCAT(table_name, ' (', engine, ')') FROM information_schema.tables \
         WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND engine <> 'InnoDB' \
         AND (table_name = 'delay_message' OR table_name LIKE 'duly\\_%') ORDER BY table_name";
-    Ok(Facts {
+    Ok(ServerDetails {
         version: row.try_get(0)?,
         flush: row.try_get(1)?,
         binary_log: row.try_get::<i64, _>(2)? != 0,
@@ -41,36 +41,36 @@ pub(super) async fn collect(connection: &mut MySqlConnection) -> Result<Facts, s
     })
 }
 
-pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+pub(super) fn judge(details: &ServerDetails) -> Vec<Finding> {
     let mut found = Vec::new();
-    let (is_mariadb, number) = (facts.version.contains("MariaDB"), numbers(&facts.version));
+    let (is_mariadb, number) = (details.version.contains("MariaDB"), numbers(&details.version));
     if is_mariadb && number < (10, 6) {
-        found.push(too_old(&format!("MariaDB {}", facts.version), "MariaDB 10.6"));
+        found.push(too_old(&format!("MariaDB {}", details.version), "MariaDB 10.6"));
     } else if !is_mariadb && number < (8, 0) {
-        found.push(too_old(&format!("MySQL {}", facts.version), "MySQL 8.0"));
+        found.push(too_old(&format!("MySQL {}", details.version), "MySQL 8.0"));
     }
-    if !facts.other_engines.is_empty() {
+    if !details.other_engines.is_empty() {
         let what = format!(
             "tables of Duly's are not InnoDB's, so nothing holds them together: {}",
-            facts.other_engines.join(", ")
+            details.other_engines.join(", ")
         );
         let remedy = "stop all nodes and run `ALTER TABLE … ENGINE = InnoDB` for each";
         found.push(Finding::new(Weight::Unfit, what, remedy));
     }
-    if facts.flush != 1 {
+    if details.flush != 1 {
         let what = format!(
             "a commit is not synced (innodb_flush_log_at_trx_commit = {}): up to a second of what was accepted is lost when the \
              database or its machine crashes",
-            facts.flush
+            details.flush
         );
         let remedy = "set `innodb_flush_log_at_trx_commit = 1` in its configuration, or by `SET GLOBAL`";
         found.push(Finding::new(Weight::Volatile, what, remedy));
     }
-    if facts.binary_log && facts.sync_binlog != 1 {
+    if details.binary_log && details.sync_binlog != 1 {
         let what = format!(
             "the binary log is not synced with each commit (sync_binlog = {}): after a crash of its machine it may lack what was \
              accepted, and replicas never get it",
-            facts.sync_binlog
+            details.sync_binlog
         );
         let remedy = "set `sync_binlog = 1` in its configuration, or by `SET GLOBAL`";
         found.push(Finding::new(Weight::Volatile, what, remedy));
@@ -80,9 +80,9 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 pub(super) async fn inspect(to: &MySqlConnectOptions) -> Result<Inspection, sqlx::Error> {
     let mut connection = connect(to).await?;
-    let facts = collect(&mut connection).await?;
-    let mut findings = judge(&facts);
-    if facts.read_only {
+    let details = collect(&mut connection).await?;
+    let mut findings = judge(&details);
+    if details.read_only {
         let what = "this server is read-only (read_only = ON), as replicas are";
         findings.push(Finding::new(Weight::Unfit, what, "point Duly at the server that is written to"));
     } else if is_replica(&mut connection).await {
@@ -102,15 +102,15 @@ pub(super) async fn inspect(to: &MySqlConnectOptions) -> Result<Inspection, sqlx
     let has_store = tables.iter().any(|table| table == "duly_store");
     let nodes = if tables.iter().any(|table| table == "duly_node") {
         // Without the right to look there is nobody to see, and that the right is missing was said already.
-        let select = "SELECT CAST(name AS CHAR) FROM duly_node WHERE life_end > ? ORDER BY name";
+        let select = "SELECT CAST(name AS CHAR) FROM duly_node WHERE alive_until > ? ORDER BY name";
         sqlx::query_scalar(select).bind(time_ms * 1000).fetch_all(&mut connection).await.unwrap_or_default()
     } else {
         Vec::new()
     };
-    let make = if facts.version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
+    let make = if details.version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
     let _ = connection.close().await;
     Ok(Inspection {
-        version: format!("{make} {}", facts.version),
+        version: format!("{make} {}", details.version),
         findings,
         has_store,
         nodes,
@@ -125,13 +125,13 @@ async fn tables(connection: &mut MySqlConnection) -> Result<Vec<String>, sqlx::E
     sqlx::query_scalar(select).fetch_all(connection).await
 }
 
-/// Not everybody may ask: whoever may not is told nothing.
+/// Not every user may ask: one that may not gets no finding.
 async fn is_replica(connection: &mut MySqlConnection) -> bool {
     let status = sqlx::raw_sql("SHOW REPLICA STATUS").fetch_all(&mut *connection).await;
     if let Ok(rows) = status {
         return !rows.is_empty();
     }
-    // MariaDB tells everybody.
+    // MariaDB answers every user.
     let running = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Slave_running'").fetch_all(connection).await;
     running
         .is_ok_and(|rows| rows.iter().any(|row| row.try_get::<String, _>(1).is_ok_and(|word| word == "ON")))
@@ -189,8 +189,8 @@ fn is_denied(error: &sqlx::Error) -> Result<bool, sqlx::Error> {
 mod tests {
     use super::*;
 
-    fn good() -> Facts {
-        Facts {
+    fn good() -> ServerDetails {
+        ServerDetails {
             version: "8.0.36".into(),
             flush: 1,
             binary_log: true,
@@ -204,24 +204,25 @@ mod tests {
     fn what_loses_messages_is_found() {
         assert_eq!(judge(&good()), []);
         assert_eq!(
-            judge(&Facts { binary_log: false, sync_binlog: 0, ..good() }),
+            judge(&ServerDetails { binary_log: false, sync_binlog: 0, ..good() }),
             [],
             "there is none to sync"
         );
-        assert_eq!(judge(&Facts { version: "10.6.0-MariaDB".into(), ..good() }), []);
-        let one = |facts: Facts| {
-            let found = judge(&facts);
+        assert_eq!(judge(&ServerDetails { version: "10.6.0-MariaDB".into(), ..good() }), []);
+        let one = |details: ServerDetails| {
+            let found = judge(&details);
             assert_eq!(found.len(), 1, "{found:?}");
             found.into_iter().next().map(|finding| (finding.weight, finding.what)).unwrap()
         };
-        let (weight, what) = one(Facts { flush: 2, ..good() });
+        let (weight, what) = one(ServerDetails { flush: 2, ..good() });
         assert!(weight == Weight::Volatile && what.contains("innodb_flush_log_at_trx_commit = 2"), "{what}");
-        let (weight, what) = one(Facts { sync_binlog: 1000, ..good() });
+        let (weight, what) = one(ServerDetails { sync_binlog: 1000, ..good() });
         assert!(weight == Weight::Volatile && what.contains("sync_binlog = 1000"), "{what}");
-        let (weight, what) = one(Facts { other_engines: vec!["delay_message (MyISAM)".into()], ..good() });
+        let (weight, what) =
+            one(ServerDetails { other_engines: vec!["delay_message (MyISAM)".into()], ..good() });
         assert!(weight == Weight::Unfit && what.contains("delay_message (MyISAM)"), "{what}");
         for version in ["5.7.44-log", "10.5.23-MariaDB-log"] {
-            let (weight, what) = one(Facts { version: version.into(), ..good() });
+            let (weight, what) = one(ServerDetails { version: version.into(), ..good() });
             assert!(weight == Weight::Unfit && what.contains(version), "{what}");
         }
     }

@@ -6,7 +6,7 @@ use super::{Finding, Inspection, TABLES, Weight, is_utc, missing, numbers, too_o
 
 /// The settings of the server.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct ServerDetails {
     version: String,
     synchronous_commit: String,
     fsync: String,
@@ -20,13 +20,13 @@ pub(super) async fn connect(to: &PgConnectOptions) -> Result<PgConnection, sqlx:
 }
 
 /// Settings that every user may read, and that the store needs before it is opened.
-pub(super) async fn collect(connection: &mut PgConnection) -> Result<Facts, sqlx::Error> {
+pub(super) async fn collect(connection: &mut PgConnection) -> Result<ServerDetails, sqlx::Error> {
     let select = "SELECT current_setting('server_version'), current_setting('synchronous_commit'), \
         current_setting('fsync'), current_setting('full_page_writes')";
     let row = sqlx::query(select).fetch_one(&mut *connection).await?;
     let unlogged = "SELECT relname::TEXT FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
         AND relkind = 'r' AND relpersistence <> 'p' AND relname = ANY($1) ORDER BY relname";
-    Ok(Facts {
+    Ok(ServerDetails {
         version: row.try_get(0)?,
         synchronous_commit: row.try_get(1)?,
         fsync: row.try_get(2)?,
@@ -35,28 +35,28 @@ pub(super) async fn collect(connection: &mut PgConnection) -> Result<Facts, sqlx
     })
 }
 
-pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+pub(super) fn judge(details: &ServerDetails) -> Vec<Finding> {
     let mut found = Vec::new();
-    if numbers(&facts.version) < (13, 0) {
-        found.push(too_old(&format!("PostgreSQL {}", facts.version), "PostgreSQL 13"));
+    if numbers(&details.version) < (13, 0) {
+        found.push(too_old(&format!("PostgreSQL {}", details.version), "PostgreSQL 13"));
     }
     let mut volatile = |what: String, remedy: &str| found.push(Finding::new(Weight::Volatile, what, remedy));
-    if facts.synchronous_commit == "off" {
+    if details.synchronous_commit == "off" {
         let what = "a commit is not synced (synchronous_commit = off): the last of what was accepted is lost when the database crashes";
         let remedy = "set `synchronous_commit = on` in postgresql.conf, and for this user and database (`ALTER ROLE … RESET \
             synchronous_commit`, `ALTER DATABASE …`)";
         volatile(what.into(), remedy);
     }
-    if facts.fsync == "off" {
+    if details.fsync == "off" {
         let what = "nothing is synced (fsync = off): everything may be lost when the machine of the database crashes";
         volatile(what.into(), "set `fsync = on` in postgresql.conf");
     }
-    if facts.full_page_writes == "off" {
+    if details.full_page_writes == "off" {
         let what = "pages that were torn by a crash cannot be mended (full_page_writes = off)";
         volatile(what.into(), "set `full_page_writes = on` in postgresql.conf");
     }
-    if !facts.unlogged.is_empty() {
-        let names = facts.unlogged.join(", ");
+    if !details.unlogged.is_empty() {
+        let names = details.unlogged.join(", ");
         let what =
             format!("PostgreSQL empties tables of Duly's after a crash, as they are UNLOGGED: {names}");
         volatile(what, "run `ALTER TABLE … SET LOGGED` for each");
@@ -66,8 +66,8 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 pub(super) async fn inspect(to: &PgConnectOptions) -> Result<Inspection, sqlx::Error> {
     let mut connection = connect(to).await?;
-    let facts = collect(&mut connection).await?;
-    let mut findings = judge(&facts);
+    let details = collect(&mut connection).await?;
+    let mut findings = judge(&details);
     let select = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on', \
         CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT), current_schema()::TEXT";
     let row = sqlx::query(select).fetch_one(&mut connection).await?;
@@ -104,14 +104,14 @@ pub(super) async fn inspect(to: &PgConnectOptions) -> Result<Inspection, sqlx::E
     let has_store = tables.iter().any(|table| table == "duly_store");
     let nodes = if tables.iter().any(|table| table == "duly_node") {
         // Without the right to look there is nobody to see, and that the right is missing was said already.
-        let select = "SELECT convert_from(name, 'UTF8') FROM duly_node WHERE life_end > $1 ORDER BY name";
+        let select = "SELECT convert_from(name, 'UTF8') FROM duly_node WHERE alive_until > $1 ORDER BY name";
         sqlx::query_scalar(select).bind(time_ms * 1000).fetch_all(&mut connection).await.unwrap_or_default()
     } else {
         Vec::new()
     };
     let _ = connection.close().await;
     Ok(Inspection {
-        version: format!("PostgreSQL {}", facts.version),
+        version: format!("PostgreSQL {}", details.version),
         findings,
         has_store,
         nodes,
@@ -189,8 +189,8 @@ async fn rights(connection: &mut PgConnection, schema: &str) -> Result<Vec<Findi
 mod tests {
     use super::*;
 
-    fn good() -> Facts {
-        Facts {
+    fn good() -> ServerDetails {
+        ServerDetails {
             version: "15.6 (Debian 15.6-0+deb12u1)".into(),
             synchronous_commit: "on".into(),
             fsync: "on".into(),
@@ -202,21 +202,21 @@ mod tests {
     #[test]
     fn what_loses_messages_is_found() {
         assert_eq!(judge(&good()), []);
-        assert_eq!(judge(&Facts { synchronous_commit: "local".into(), ..good() }), []);
-        let one = |facts: Facts| {
-            let found = judge(&facts);
+        assert_eq!(judge(&ServerDetails { synchronous_commit: "local".into(), ..good() }), []);
+        let one = |details: ServerDetails| {
+            let found = judge(&details);
             assert_eq!(found.len(), 1, "{found:?}");
             found.into_iter().next().map(|finding| (finding.weight, finding.what)).unwrap()
         };
-        let (weight, what) = one(Facts { synchronous_commit: "off".into(), ..good() });
+        let (weight, what) = one(ServerDetails { synchronous_commit: "off".into(), ..good() });
         assert!(weight == Weight::Volatile && what.contains("synchronous_commit = off"), "{what}");
-        let (weight, what) = one(Facts { fsync: "off".into(), ..good() });
+        let (weight, what) = one(ServerDetails { fsync: "off".into(), ..good() });
         assert!(weight == Weight::Volatile && what.contains("fsync = off"), "{what}");
-        let (weight, what) = one(Facts { full_page_writes: "off".into(), ..good() });
+        let (weight, what) = one(ServerDetails { full_page_writes: "off".into(), ..good() });
         assert!(weight == Weight::Volatile && what.contains("full_page_writes = off"), "{what}");
-        let (weight, what) = one(Facts { unlogged: vec!["duly_lane".into()], ..good() });
+        let (weight, what) = one(ServerDetails { unlogged: vec!["duly_lane".into()], ..good() });
         assert!(weight == Weight::Volatile && what.contains("UNLOGGED: duly_lane"), "{what}");
-        let (weight, what) = one(Facts { version: "12.18".into(), ..good() });
+        let (weight, what) = one(ServerDetails { version: "12.18".into(), ..good() });
         assert!(weight == Weight::Unfit && what.contains("PostgreSQL 12.18"), "{what}");
     }
 }

@@ -140,11 +140,11 @@ fn greets(port: u16) -> bool {
 fn empty_name(mariadbd: &Path) -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
-        let told = Command::new(mariadbd).args(["--no-defaults", "--version"]).output().unwrap().stdout;
-        let version = told.split(|byte| *byte == b' ').skip_while(|word| *word != b"Ver").nth(1);
+        let output = Command::new(mariadbd).args(["--no-defaults", "--version"]).output().unwrap().stdout;
+        let version = output.split(|byte| *byte == b' ').skip_while(|word| *word != b"Ver").nth(1);
         format!(
             "empty-mariadb-{}-{}",
-            empty::word(version.unwrap_or(&told)),
+            empty::word(version.unwrap_or(&output)),
             rustix::process::geteuid().as_raw()
         )
     })

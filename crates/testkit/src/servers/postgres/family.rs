@@ -40,13 +40,13 @@ pub(super) fn kill_children(first: u32) {
 /// stopped and so could not see that the first one died.
 pub(in crate::servers) fn clean_up(folder: &Path) {
     let data = folder.join("data");
-    let Ok(told) = fs::read_to_string(data.join("postmaster.pid")) else { return };
+    let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else { return };
     for left in
         processes().filter(|it| fs::read_link(format!("/proc/{}/cwd", it.pid)).is_ok_and(|cwd| cwd == data))
     {
         signal(left.pid, Signal::KILL);
     }
-    let Some(memory) = told.lines().nth(6).map(KeyAndNumber::read) else { return };
+    let Some(memory) = text.lines().nth(6).map(KeyAndNumber::read) else { return };
     // The number may long be that of another's memory: of its key, too, and with nobody using it, it is ours.
     let all = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     let is_ours =

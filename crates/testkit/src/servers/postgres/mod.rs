@@ -104,9 +104,9 @@ impl Engine for Options {
 
     /// Whether its file says so. A server that was killed leaves such a file, too: with another process number.
     fn is_ready(program: &Program) -> bool {
-        let told = fs::read_to_string(program.folder().join("data/postmaster.pid")).unwrap_or_default();
-        let first = told.lines().next().and_then(|line| line.parse().ok());
-        first == program.pid() && told.lines().last().is_some_and(|line| line.trim() == "ready")
+        let text = fs::read_to_string(program.folder().join("data/postmaster.pid")).unwrap_or_default();
+        let first = text.lines().next().and_then(|line| line.parse().ok());
+        first == program.pid() && text.lines().last().is_some_and(|line| line.trim() == "ready")
     }
 
     fn url(port: u16, database: &str) -> String {
@@ -167,8 +167,8 @@ fn path_of(program: &str) -> PathBuf {
 fn empty_name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
-        let told = Command::new(path_of("postgres")).arg("--version").output().unwrap();
-        format!("empty-{}-{}", empty::word(&told.stdout), rustix::process::geteuid().as_raw())
+        let version = Command::new(path_of("postgres")).arg("--version").output().unwrap();
+        format!("empty-{}-{}", empty::word(&version.stdout), rustix::process::geteuid().as_raw())
     })
 }
 

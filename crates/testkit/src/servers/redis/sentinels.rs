@@ -75,8 +75,8 @@ impl Sentinels {
         wait_until("a failover", READY_WITHIN, || {
             // A server that becomes the master closes its connections: then there is no answer, and the next one counts.
             let role = |node: &Redis| {
-                let told = ask::<String>(node.port(), &["INFO", "replication"]);
-                told.is_ok_and(|told| told.contains("role:master"))
+                let reply = ask::<String>(node.port(), &["INFO", "replication"]);
+                reply.is_ok_and(|reply| reply.contains("role:master"))
             };
             let all = |sentinel: &Sentinel| sentinel.master() == Some(self.pair[new].port());
             role(&self.pair[new]) && self.sentinels.iter().all(all)

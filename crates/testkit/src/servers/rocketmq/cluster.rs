@@ -145,7 +145,7 @@ impl Node {
         for namesrv in &self.known_by {
             wait_until("the name servers know the broker", READY_WITHIN, || {
                 remoting::ask(namesrv, GET_BROKER_CLUSTER_INFO, &[])
-                    .is_ok_and(|told| told.contains(&self.address()))
+                    .is_ok_and(|reply| reply.contains(&self.address()))
             });
         }
     }

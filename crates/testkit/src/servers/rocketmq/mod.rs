@@ -30,7 +30,7 @@ const GET_BROKER_CLUSTER_INFO: i32 = 106;
 pub struct Options {
     /// Who may send, if not everybody: a key and its secret.
     pub user: Option<(String, String)>,
-    /// Whether clients are told to come to the broker by the proxy.
+    /// Whether the name server gives clients the address of the proxy.
     pub proxied: bool,
     /// Whether topics are made by sending to them.
     pub makes_topics: bool,
@@ -111,8 +111,8 @@ impl Rocketmq {
         &self.clients
     }
 
-    /// Where clients are told that the broker is.
-    fn told(&self) -> Ipv4Addr {
+    /// The address of the broker that the name server gives to clients.
+    fn advertised(&self) -> Ipv4Addr {
         if self.options.proxied { PROXIED } else { Ipv4Addr::LOCALHOST }
     }
 
@@ -163,7 +163,7 @@ impl Rocketmq {
     fn wait_until_known(&self) {
         wait_until("the name server knows the broker", READY_WITHIN, || {
             remoting::ask(&self.namesrv(), GET_BROKER_CLUSTER_INFO, &[])
-                .is_ok_and(|told| told.contains("brokerName"))
+                .is_ok_and(|reply| reply.contains("brokerName"))
         });
     }
 

@@ -34,12 +34,12 @@ impl Rocketmq {
     }
 
     pub(super) fn broker_settings(&self) -> String {
-        let (port, standby, told) = (self.broker.port(), self.standby_port(), self.told());
+        let (port, standby, advertised) = (self.broker.port(), self.standby_port(), self.advertised());
         let mut text = format!(
             "brokerClusterName=duly\n\
              brokerName=duly\n\
              brokerId=0\n\
-             brokerIP1={told}\n\
+             brokerIP1={advertised}\n\
              namesrvAddr={}\n\
              listenPort={port}\n\
              haListenPort={standby}\n\

@@ -12,7 +12,7 @@ fn a_pair_is_there_also_after_a_kill() {
     assert!(is_open(rocketmq.namesrv()) && is_open(rocketmq.broker()));
     assert!(
         is_open(format!("{PROXIED}:{}", rocketmq.broker.port())),
-        "and the proxy is where clients are told to come"
+        "and the proxy is where clients are sent"
     );
     rocketmq.kill();
     assert!(!is_open(rocketmq.broker()));
@@ -29,9 +29,9 @@ fn both_name_servers_know_both_masters_and_the_slave() {
     let [a, b] = cluster.masters();
     cluster.make_topic("orders", &[a, b]);
     for namesrv in cluster.namesrvs() {
-        let told = remoting::ask(&namesrv.address(), GET_BROKER_CLUSTER_INFO, &[]).unwrap();
+        let reply = remoting::ask(&namesrv.address(), GET_BROKER_CLUSTER_INFO, &[]).unwrap();
         for broker in [a, b, cluster.slave()] {
-            assert!(told.contains(&broker.address()), "{told}");
+            assert!(reply.contains(&broker.address()), "{reply}");
         }
     }
     a.kill();

@@ -15,7 +15,8 @@ pub async fn nodes_share_the_shards_of_a_lane_and_nothing_is_claimed_twice(lab: 
     let (one, two, at) = lab.cluster().two().await;
     one.fill(0, 400).await;
     let (of_one, of_two) = (one.claim(at).await, two.claim(at).await);
-    assert_eq!((shards(&of_one).len(), shards(&of_two).len()), (SHARDS / 2, SHARDS / 2));
+    let halves = (shards(&of_one).len(), shards(&of_two).len());
+    assert_eq!(halves, (SHARDS / 2, SHARDS / 2), "each node claims from its half of the shards");
     assert!(shards(&of_one).is_disjoint(&shards(&of_two)));
     assert_eq!(of_one.messages.len() + of_two.messages.len(), 400);
     settle_down(&[&one, &two], at).await;
@@ -47,7 +48,7 @@ pub async fn every_shard_tells_who_delivers_it_and_since_when_something_waits_th
     one.fill(0, 400).await;
     one.accept([message("not-yet", at + 60_000)]).await;
     let full = status(&two, at).await;
-    assert!(full.iter().all(|status| status.owners.len() == 1), "{full:?}");
+    assert!(full.iter().all(|status| status.owners.len() == 1), "every shard has one owner: {full:?}");
     assert!(full.iter().all(|status| status.oldest == Some(ms(0))), "{full:?}");
     one.set_paused(true).await;
     let paused = status(&two, at).await;
@@ -82,7 +83,8 @@ pub async fn queue_lanes_have_no_owner(lab: &Lab) {
     let cluster = lab.cluster();
     let (one, two) = (cluster.node("one").await, cluster.node("two").await);
     one.accept((0..50).map(|n| message(&format!("q{n}"), 0))).await;
-    assert_eq!(two.claim_of(lane("work"), 0, 20).await.messages.len(), 20);
+    let of_two = two.claim_of(lane("work"), 0, 20).await.messages.len();
+    assert_eq!(of_two, 20, "the second node claims from the lane, too");
     assert_eq!(one.claim_of(lane("work"), 0, 100).await.messages.len(), 30);
 }
 
@@ -112,7 +114,7 @@ pub async fn a_node_that_says_nothing_for_a_lease_loses_all_to_the_others_and_ge
     two.fill(1000, 200).await;
     assert!(one.claim(end + 2).await.messages.is_empty(), "a lease that was lost claims nothing");
     let late = one.deliver(end + 2, &held).await;
-    assert!(late.iter().all(|settled| *settled == Settled::Lost), "{late:?}");
+    assert!(late.iter().all(|settled| *settled == Settled::Lost), "a lost lease settles nothing: {late:?}");
     assert_eq!(shards(&two.claim(end + 2).await).len(), SHARDS);
 }
 
@@ -139,7 +141,8 @@ pub async fn every_taking_has_a_higher_token(lab: &Lab) {
     let after = fences(&two.claim_all(2 * LEASE_MS).await);
     assert_eq!(after.len(), SHARDS);
     for (before, after) in before.iter().zip(&after) {
-        assert!(before.scope == after.scope && before.token < after.token, "{before:?} {after:?}");
+        let grows = before.scope == after.scope && before.token < after.token;
+        assert!(grows, "the token of a shard grows: {before:?} {after:?}");
     }
 }
 
@@ -170,11 +173,12 @@ pub async fn a_node_that_goes_leaves_everything_to_the_others_at_once(lab: &Lab)
     one.fill(0, 200).await;
     one.0.close().await.unwrap();
     two.sweep(at + ANNOUNCE_MS).await;
-    assert_eq!(shards(&two.claim(at + ANNOUNCE_MS).await).len(), SHARDS);
+    let of_two = shards(&two.claim(at + ANNOUNCE_MS).await);
+    assert_eq!(of_two.len(), SHARDS, "the other node has all shards at once");
     assert_eq!(two.0.nodes().await.unwrap().len(), 1);
 }
 
-/// A process that comes with the name of another takes its shards and ends its claims; the other is told so.
+/// A process that joins with the name of another takes its shards and ends its claims; the other gets an error.
 pub async fn a_node_that_is_started_again_takes_its_own_place_and_the_other_process_stops(lab: &Lab) {
     let cluster = lab.cluster();
     let old = cluster.node("one").await;
@@ -185,7 +189,7 @@ pub async fn a_node_that_is_started_again_takes_its_own_place_and_the_other_proc
     new.sweep(1).await;
     let totals = new.0.totals().await.unwrap();
     assert_eq!(totals.in_flight, 0, "what the old process held is lost with it");
-    let error = old.0.sweep(now(ANNOUNCE_MS), &[sink()]).await.unwrap_err();
+    let error = old.0.sweep(now(ANNOUNCE_MS), &[sink()]).await.expect_err("the old process stops");
     assert_eq!(error.kind, StoreErrorKind::Closed);
     assert!(error.what.contains("needs a name of its own"), "{error}");
     assert_eq!(old.release(1, &held).await.unwrap_err().kind, StoreErrorKind::Closed);
@@ -197,7 +201,8 @@ pub async fn a_pause_at_one_node_holds_at_all(lab: &Lab) {
     let (one, two, at) = lab.cluster().two().await;
     one.fill(0, 100).await;
     one.set_paused(true).await;
-    assert_eq!(two.0.sweep(now(at), &[sink()]).await.unwrap().paused, Some(vec![sink()]));
+    let paused = two.0.sweep(now(at), &[sink()]).await.unwrap().paused;
+    assert_eq!(paused, Some(vec![sink()]), "the other node knows of the pause");
     assert!(two.claim(at).await.messages.is_empty());
     one.set_paused(false).await;
     assert_eq!(two.0.sweep(now(at), &[sink()]).await.unwrap().paused, Some(vec![]));

@@ -20,13 +20,13 @@ use crate::shared::lane::lane_text;
 impl SqlStore {
     /// A claim passed over the messages of these ids. Those of another lane would take places of every claim: they are moved to
     /// their own. Those that cannot be read become dead letters.
-    pub(super) async fn move_strays(
+    pub(super) async fn move_misplaced(
         &self,
         now: Now,
         request: &ClaimRequest<'_>,
         ids: Vec<&MessageId>,
     ) -> Result<(), StoreError> {
-        let is_stray = |row: &Row| {
+        let is_misplaced = |row: &Row| {
             row.record.state == State::Pending
                 && !row.is_raw
                 && row.lane_no == request.lane_no
@@ -39,21 +39,25 @@ impl SqlStore {
                 self.transact(|borrowed| Box::pin(self.bury_in_one(borrowed.session, now, &ids))).await?;
             self.writes.count_damaged(damaged);
         }
-        let strays: Vec<_> = seen.iter().filter(|row| is_stray(row)).collect();
-        if strays.is_empty() {
+        let misplaced: Vec<_> = seen.iter().filter(|row| is_misplaced(row)).collect();
+        if misplaced.is_empty() {
             return Ok(());
         }
-        let lanes: BTreeSet<_> = strays.iter().map(|row| lane_text(&row.record.message.lane())).collect();
-        tracing::warn!(lane = request.lane, count = strays.len(), "misplaced messages moved to their lanes");
+        let lanes: BTreeSet<_> = misplaced.iter().map(|row| lane_text(&row.record.message.lane())).collect();
+        tracing::warn!(
+            lane = request.lane,
+            count = misplaced.len(),
+            "misplaced messages moved to their lanes"
+        );
         // Or it is the number of the lane that was asked for which is not right any more.
         let names: Vec<_> = lanes.into_iter().chain([request.lane.to_owned()]).collect();
         self.relearn(&names).await?;
-        let ids: Vec<_> = strays.iter().map(|row| row.id()).collect();
-        self.transact(|borrowed| Box::pin(self.move_in_one(borrowed.session, now, &ids, &is_stray))).await
+        let ids: Vec<_> = misplaced.iter().map(|row| row.id()).collect();
+        self.transact(|borrowed| Box::pin(self.move_in_one(borrowed.session, now, &ids, &is_misplaced))).await
     }
 
     /// Makes dead letters of those that wait and cannot be read. A claim that looks for the lane does not find a row whose topic or sink is
-    /// damaged, and it would be the first of its queue for ever. Gives how many there were.
+    /// damaged, and it would be the first of its queue for ever. Returns how many there were.
     async fn bury_in_one(&self, session: &mut Session, now: Now, ids: &[&MessageId]) -> Result<usize, Fault> {
         let slot = self.slots.take();
         let mut bad = self.lock(session, ids, Bodies::Without, Locked::Skip).await?.bad;
@@ -81,11 +85,11 @@ impl SqlStore {
         session: &mut Session,
         now: Now,
         ids: &[&MessageId],
-        is_stray: &(dyn Fn(&Row) -> bool + Sync),
+        is_misplaced: &(dyn Fn(&Row) -> bool + Sync),
     ) -> Result<(), Fault> {
         let slot = self.slots.take();
         let mut rows = self.lock(session, ids, Bodies::Without, Locked::Skip).await?.rows;
-        rows.retain(|row| is_stray(row));
+        rows.retain(|row| is_misplaced(row));
         let mut deltas = CounterDeltas::default();
         let mut moved = Vec::new();
         for mut row in rows {

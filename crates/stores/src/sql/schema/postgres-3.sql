@@ -55,15 +55,15 @@ CREATE TABLE IF NOT EXISTS duly_count (
 );
 
 CREATE TABLE IF NOT EXISTS duly_node (
-  instance BIGINT         NOT NULL,
-  name     BYTEA NOT NULL,
-  protocol BIGINT         NOT NULL,
-  life_end BIGINT         NOT NULL,
-  told     TEXT       NOT NULL,
+  instance    BIGINT NOT NULL,
+  name        BYTEA  NOT NULL,
+  protocol    BIGINT NOT NULL,
+  alive_until BIGINT NOT NULL,
+  status      TEXT   NOT NULL,
   PRIMARY KEY (instance)
 );
 
-CREATE TABLE IF NOT EXISTS duly_right (
+CREATE TABLE IF NOT EXISTS duly_shard_lease (
   lane_no  BIGINT NOT NULL,
   shard    BIGINT NOT NULL,
   instance BIGINT NULL,

@@ -28,18 +28,18 @@ struct Entry {
     state: Option<String>,
 }
 
-/// What was heard from the children, and what arrived.
+/// What the children reported, and what arrived.
 #[derive(Debug, Default)]
-pub struct Toll {
+pub struct Ledger {
     entries: BTreeMap<String, Entry>,
-    strangers: Vec<String>,
+    unknown: Vec<String>,
     totals: Option<String>,
     /// How often a child was killed.
     pub kills: u64,
 }
 
-impl Toll {
-    /// Takes note of one line of a child.
+impl Ledger {
+    /// Records one line of a child.
     pub(super) fn on_line(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
@@ -48,7 +48,7 @@ impl Toll {
             ["cancelling", id, "."] => self.entry(id).cancel_asked = true,
             ["cancelled", id, "."] => self.entry(id).cancelled = true,
             ["state", id, state, "."] => self.entry(id).state = Some(state.into()),
-            ["books", totals, "."] => self.totals = Some(totals.into()),
+            ["totals", totals, "."] => self.totals = Some(totals.into()),
             _ => {}
         }
     }
@@ -63,7 +63,7 @@ impl Toll {
             let [id, at, due] = words[..] else { continue };
             match self.entries.get_mut(id) {
                 Some(entry) if entry.due.to_string() == due => entry.copies.push(at.parse().unwrap()),
-                _ => self.strangers.push(line.into()),
+                _ => self.unknown.push(line.into()),
             }
         }
     }
@@ -103,15 +103,15 @@ impl Toll {
                 return Err(Wrong(format!("{broken}: {id} {entry:?}")));
             }
         }
-        if let Some(stranger) = self.strangers.first() {
-            return Err(Wrong(format!("nobody sent what arrived as {stranger:?}")));
+        if let Some(line) = self.unknown.first() {
+            return Err(Wrong(format!("nobody sent what arrived as {line:?}")));
         }
         if self.duplicates() > self.duplicates_max() {
             let (found, max) = (self.duplicates(), self.duplicates_max());
             return Err(Wrong(format!("I3: {found} duplicates where {max} are explained")));
         }
         if self.totals.as_deref() != Some("balance") {
-            return Err(Wrong(format!("the books: {:?}", self.totals)));
+            return Err(Wrong(format!("the totals: {:?}", self.totals)));
         }
         Ok(self)
     }
@@ -123,14 +123,14 @@ mod tests {
 
     /// A run in which one message was accepted and delivered as it should be, and what `more` adds to it.
     fn judged(more: &[&str], target: &str) -> Result<(), String> {
-        let mut toll = Toll { kills: 1, ..Toll::default() };
-        for line in ["asked a 100 .", "accepted a .", "books balance ."].iter().chain(more) {
-            toll.on_line(line);
+        let mut ledger = Ledger { kills: 1, ..Ledger::default() };
+        for line in ["asked a 100 .", "accepted a .", "totals balance ."].iter().chain(more) {
+            ledger.on_line(line);
         }
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("target"), target).unwrap();
-        toll.read_target(&folder.path().join("target"));
-        toll.judge().map(drop).map_err(|wrong| wrong.to_string())
+        ledger.read_target(&folder.path().join("target"));
+        ledger.judge().map(drop).map_err(|wrong| wrong.to_string())
     }
 
     #[test]
@@ -148,14 +148,14 @@ mod tests {
         assert_eq!(judged(&cancelled, ""), Ok(()));
         assert!(broken(&cancelled, "a 100 100\n").starts_with("I4"));
         assert!(broken(&[DELIVERED], "a 100 100\nb 100 100\n").starts_with("nobody sent"));
-        assert!(broken(&[DELIVERED, "books differ ."], "a 100 100\n").starts_with("the books"));
+        assert!(broken(&[DELIVERED, "totals differ ."], "a 100 100\n").starts_with("the totals"));
     }
 
     #[test]
     fn a_torn_last_word_is_not_heard() {
-        let mut toll = Toll::default();
-        toll.on_line("accepted a");
-        toll.on_line("asked ab");
-        assert_eq!(toll.accepted(), 0);
+        let mut ledger = Ledger::default();
+        ledger.on_line("accepted a");
+        ledger.on_line("asked ab");
+        assert_eq!(ledger.accepted(), 0);
     }
 }

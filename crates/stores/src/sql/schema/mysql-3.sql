@@ -56,15 +56,15 @@ CREATE TABLE IF NOT EXISTS duly_count (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS duly_node (
-  instance BIGINT         NOT NULL,
-  name     VARBINARY(255) NOT NULL,
-  protocol BIGINT         NOT NULL,
-  life_end BIGINT         NOT NULL,
-  told     LONGTEXT       NOT NULL,
+  instance    BIGINT         NOT NULL,
+  name        VARBINARY(255) NOT NULL,
+  protocol    BIGINT         NOT NULL,
+  alive_until BIGINT         NOT NULL,
+  status      LONGTEXT       NOT NULL,
   PRIMARY KEY (instance)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
-CREATE TABLE IF NOT EXISTS duly_right (
+CREATE TABLE IF NOT EXISTS duly_shard_lease (
   lane_no  BIGINT NOT NULL,
   shard    BIGINT NOT NULL,
   instance BIGINT NULL,
