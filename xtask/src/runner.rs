@@ -23,8 +23,8 @@ use crate::{
     step::{Failure, Steps, clock, in_ci, seconds},
 };
 
-/// Programs that run at the same time.
-const AT_ONCE: usize = 2;
+/// Programs that run at the same time: each keeps two thirds of a processor busy.
+const AT_ONCE: usize = 3;
 /// Threads of each program. With more of both, two processors cannot start the servers of that many tests in time.
 const THREADS: usize = 2;
 /// Threads of programs whose tests share one server and wait for leases and timers.

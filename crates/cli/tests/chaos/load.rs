@@ -16,7 +16,7 @@ use crate::{
 
 const SENDERS: u64 = 6;
 /// A sender waits up to so long between two messages.
-const BETWEEN_MS: u64 = 30;
+const BETWEEN_MS: u64 = 60;
 /// Due between these.
 const DELAYS_MS: std::ops::Range<u64> = 50..3000;
 /// What is due sooner than this is not worth a cancel.

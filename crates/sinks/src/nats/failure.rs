@@ -59,6 +59,8 @@ pub(super) fn not_stored(error: &jetstream::Error) -> SinkError {
         }
         // No leader, not enough servers of its group.
         ErrorCode::CLUSTER_NOT_LEADER | ErrorCode::CLUSTER_NO_PEERS => SinkErrorKind::Unreachable,
+        // An earlier try waits for the servers of its group to agree. This one was not stored.
+        ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT => SinkErrorKind::Unreachable,
         _ if error.code() == 503 => SinkErrorKind::Unreachable,
         // It did answer: that says nothing of the destination.
         _ => return SinkError::unknown(error.to_string()),

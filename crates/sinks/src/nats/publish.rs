@@ -317,6 +317,7 @@ mod tests {
         assert_eq!(error(400, 10_054), SinkErrorKind::Refused);
         assert_eq!(error(503, 10_077), SinkErrorKind::Throttled);
         assert_eq!(error(503, 10_008), SinkErrorKind::Unreachable);
+        assert_eq!(error(409, 10_158), SinkErrorKind::Unreachable, "an earlier try is not decided");
         assert_eq!(error(503, 10_039), SinkErrorKind::Misconfigured);
         assert_eq!(error(400, 1), SinkErrorKind::Unknown, "nothing is dead-lettered on a guess");
         assert_eq!(kind("hello").unwrap_err(), SinkErrorKind::Unknown);
