@@ -5,10 +5,11 @@ use duly_core::Timestamp;
 use super::engine::Engine;
 
 impl Engine {
-    /// Nothing of the lane is released before this.
+    /// Nothing of the lane is released before this; `None` if nothing of it waits. The hot window and runs may still hold entries of
+    /// what has ended: without the count, they would call a claim back for ever.
     pub(super) fn next_due(&self, lane: u32) -> Option<Timestamp> {
-        let near =
-            self.lanes.get(lane).and_then(|lane| lane.first().into_iter().chain(lane.spilling()).min());
+        let lane = self.lanes.get(lane).filter(|lane| lane.pending() > 0)?;
+        let near = lane.first().into_iter().chain(lane.spilling()).min();
         near.map(|key| key.ready).into_iter().chain(self.unopened()).min()
     }
 

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use duly_core::{Timestamp, store::Changed};
+use duly_core::{Lane, SinkName, Timestamp, Topic, store::Changed};
 
 use super::super::{
     Options,
@@ -44,6 +44,25 @@ fn a_body_larger_than_the_window_holds_no_insert_up() {
         let admitted = bed.shared.engine().admit(100, Class::Insert).unwrap();
         assert!(matches!(admitted, Admission::Granted));
         assert_eq!(bed.claim(1, "idle", 1).await.messages.len(), 1);
+    });
+}
+
+#[test]
+fn a_lane_whose_backlog_on_disk_was_cancelled_is_not_due() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bed = Bed::open(dir.path(), tiny());
+        bed.insert(0, (0..100).map(|number| message("idle", number, 0, 1_000))).await;
+        bed.rounds_until_rest();
+        let lane = Lane::of(&SinkName::queue(), &Topic::parse("idle").unwrap());
+        let due = bed.shared.sweep(now(1), std::slice::from_ref(&lane)).await.unwrap().next;
+        assert_eq!(due, [(lane.clone(), now(0).wall())]);
+        let ids: Vec<_> = (0..100).map(id).collect();
+        let cancelled = bed.shared.cancel(now(1), &ids).await.unwrap();
+        assert!(cancelled.iter().all(|one| matches!(one, Changed::Done { .. })));
+        // What lies in runs is still there. A scheduler that believed it would claim again and again.
+        let due = bed.shared.sweep(now(1), &[lane]).await.unwrap().next;
+        assert_eq!(due, []);
     });
 }
 
