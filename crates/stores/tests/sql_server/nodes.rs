@@ -80,7 +80,7 @@ both! {
         let at = settle_down(&[&one, &two], 0).await;
         fill(&two, 0, 200).await;
         // The server has its transaction and never hears that the client is gone.
-        wire.cut_on(bed.words("SET queue_no = -1", "taken AS (UPDATE").as_bytes(), 1);
+        wire.cut_on(bed.words("SET queue_no = -1", "claimed AS (UPDATE").as_bytes(), 1);
         wire.then_hold();
         let all = Claim { lane: sink(), limit: 1000, lease: LEASE, holder: Holder::Process };
         tokio::select! {
