@@ -43,13 +43,10 @@ impl Server {
 
     /// Runs a line in a shell where `duly` and `cargo run --release --` are the program under test.
     fn run(&self, line: &str) -> Output {
-        let own = Path::new(env!("CARGO_BIN_EXE_duly"));
         let line =
             line.replace("cargo run --release --", "duly").replace("127.0.0.1:7380", &self.addr.to_string());
-        let path =
-            std::env::join_paths([own.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
         let mut shell = Command::new("sh");
-        shell.args(["-ec", &line]).env("PATH", path).env("DULY_URL", format!("http://{}", self.addr));
+        shell.args(["-ec", &line]).env("PATH", path()).env("DULY_URL", format!("http://{}", self.addr));
         shell.current_dir(self.folder.path()).output().unwrap()
     }
 }
@@ -60,6 +57,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Where `duly` is the program under test.
+fn path() -> std::ffi::OsString {
+    let own = Path::new(env!("CARGO_BIN_EXE_duly"));
+    let folders = ["/usr/local/bin", "/usr/bin", "/bin"].map(Path::new);
+    std::env::join_paths([own.parent().unwrap()].into_iter().chain(folders)).unwrap()
 }
 
 fn duly(folder: &Path) -> Command {
@@ -240,6 +244,21 @@ fn stable(answer: serde_json::Value) -> serde_json::Value {
             .collect(),
         other => other,
     }
+}
+
+#[test]
+fn the_test_in_node_of_the_testing_guide_passes() {
+    const TESTING_GUIDE: &str = include_str!("../../../docs/guide/testing.md");
+    if !there("node") {
+        return;
+    }
+    let [test] = blocks(TESTING_GUIDE, "js")[..] else { panic!("one test in Node") };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("order.test.mjs"), test).unwrap();
+    let mut node = Command::new("node");
+    node.args(["--test", "order.test.mjs"]).current_dir(folder.path()).env("PATH", path());
+    let output = node.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 const GUIDE: &str = TRANSLATED[0].1;
