@@ -169,6 +169,12 @@ fn both_readmes_have_the_same_examples() {
         assert_eq!(blocks(english, language), blocks(chinese, language), "{language}");
     }
     assert_eq!(lines(english).collect::<Vec<_>>(), lines(chinese).collect::<Vec<_>>());
+    let links = |text: &'static str| {
+        let same = |link: &str| link.replace(".zh-CN.md", ".md").replace("overview-zh", "overview-light");
+        let links = text.split("](").skip(1).map(|rest| same(rest.split(')').next().unwrap()));
+        links.filter(|link| link != "README.md").collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(links(english), links(chinese), "both lead to the same pages");
     let quick = blocks(english, "sh")[0].lines().count();
     assert_eq!(quick, 2, "the quick start has exactly two commands");
 }
