@@ -145,9 +145,12 @@ fn the_java_example_sends_and_receives() {
 }
 
 #[test]
-fn the_configuration_of_the_readme_is_accepted() {
-    for (name, text) in READMES {
-        for example in blocks(text, "toml") {
+fn the_configuration_of_the_readme_and_of_the_guides_is_accepted() {
+    let guides = TRANSLATED.map(|(name, english, _)| (name, english));
+    for (name, text) in READMES.into_iter().chain(guides).chain([("testing", TESTING_GUIDE)]) {
+        // Files of a real machine are read, and are not here.
+        let examples = blocks(text, "toml").into_iter().filter(|example| !example.contains("/etc/duly/"));
+        for example in examples {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("duly.toml"), example).unwrap();
             let output = duly(folder.path()).args(["config", "check"]).output().unwrap();
@@ -206,6 +209,7 @@ fn a_guide_has_the_same_examples_in_both_languages() {
     }
 }
 
+const TESTING_GUIDE: &str = include_str!("../../../docs/guide/testing.md");
 const HTTP_GUIDE: &str = include_str!("../../../docs/guide/http.md");
 
 #[test]
@@ -254,7 +258,6 @@ fn stable(answer: serde_json::Value) -> serde_json::Value {
 
 #[test]
 fn the_test_in_node_of_the_testing_guide_passes() {
-    const TESTING_GUIDE: &str = include_str!("../../../docs/guide/testing.md");
     if !there("node") {
         return;
     }
