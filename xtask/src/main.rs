@@ -12,6 +12,7 @@ mod runner;
 mod scratch;
 mod servers;
 mod sim;
+mod site;
 mod step;
 mod test;
 
@@ -37,6 +38,8 @@ enum Command {
     Check(test::Arguments),
     /// Install the real servers that tests start, where that is possible
     Servers,
+    /// Build the documentation as a site in the target folder, with search
+    Site,
     /// Simulate the whole engine under every mix of faults
     Sim(sim::Arguments),
     /// Kill a process under load again and again, and count what was lost
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&steps, &arguments),
         Command::Check(arguments) => check::run(&steps, &arguments),
         Command::Servers => servers::run(&steps),
+        Command::Site => site::run(&steps),
         Command::Sim(arguments) => sim::run(&steps, &arguments),
         Command::Chaos(arguments) => chaos::run(&steps, &arguments),
         Command::Bench(arguments) => bench::run(&steps, &arguments),

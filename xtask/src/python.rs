@@ -35,8 +35,18 @@ fn bring(steps: &Steps, list: &Path, folder: &Path) -> Result<(), Failure> {
     steps.run("tools in Python", &mut pip)
 }
 
-/// Beside the profiles in the target folder that we were built into; the tests look there, too.
+/// The interpreter with all of them, if they were installed, and the target folder.
+pub(crate) fn program() -> Option<(PathBuf, PathBuf)> {
+    let program = folder()?.join("bin/python");
+    program.is_file().then_some((program, target()?))
+}
+
+/// Beside the profiles in the target folder; the tests look there, too.
 fn folder() -> Option<PathBuf> {
-    let target = env::current_exe().ok()?.ancestors().nth(2)?.to_owned();
-    Some(target.join("servers").join("python"))
+    Some(target()?.join("servers").join("python"))
+}
+
+/// The target folder that we were built into.
+fn target() -> Option<PathBuf> {
+    Some(env::current_exe().ok()?.ancestors().nth(2)?.to_owned())
 }

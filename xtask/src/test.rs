@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     programs::{self, Kind, Program},
-    runner, servers,
+    runner, servers, site,
     step::{Failure, Steps, cargo},
 };
 
@@ -90,6 +90,7 @@ fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
     steps.run("model of migrate-store", &mut model())?;
     steps.run("documentation tests", &mut workspace(&["test", "--doc"]))?;
     steps.run("documentation", workspace(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    site::run(steps)?;
     let examples: Vec<_> = examples.iter().filter(|example| runs_alone(example)).collect();
     if examples.is_empty() {
         return steps.skip("examples", "the build made none");

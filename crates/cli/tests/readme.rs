@@ -1,9 +1,10 @@
-//! Every command line and every example of the two READMEs, and the workers of the guide, run as written.
+//! Every command line and every example of the two READMEs, and the calls and workers of the guides, run as written.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::Duration,
@@ -42,13 +43,10 @@ impl Server {
 
     /// Runs a line in a shell where `duly` and `cargo run --release --` are the program under test.
     fn run(&self, line: &str) -> Output {
-        let own = Path::new(env!("CARGO_BIN_EXE_duly"));
         let line =
             line.replace("cargo run --release --", "duly").replace("127.0.0.1:7380", &self.addr.to_string());
-        let path =
-            std::env::join_paths([own.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
         let mut shell = Command::new("sh");
-        shell.args(["-ec", &line]).env("PATH", path).env("DULY_URL", format!("http://{}", self.addr));
+        shell.args(["-ec", &line]).env("PATH", path()).env("DULY_URL", format!("http://{}", self.addr));
         shell.current_dir(self.folder.path()).output().unwrap()
     }
 }
@@ -59,6 +57,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Where `duly` is the program under test.
+fn path() -> std::ffi::OsString {
+    let own = Path::new(env!("CARGO_BIN_EXE_duly"));
+    let folders = ["/usr/local/bin", "/usr/bin", "/bin"].map(Path::new);
+    std::env::join_paths([own.parent().unwrap()].into_iter().chain(folders)).unwrap()
 }
 
 fn duly(folder: &Path) -> Command {
@@ -140,9 +145,12 @@ fn the_java_example_sends_and_receives() {
 }
 
 #[test]
-fn the_configuration_of_the_readme_is_accepted() {
-    for (name, text) in READMES {
-        for example in blocks(text, "toml") {
+fn the_configuration_of_the_readme_and_of_the_guides_is_accepted() {
+    let guides = TRANSLATED.map(|(name, english, _)| (name, english));
+    for (name, text) in READMES.into_iter().chain(guides).chain([("testing", TESTING_GUIDE)]) {
+        // Files of a real machine are read, and are not here.
+        let examples = blocks(text, "toml").into_iter().filter(|example| !example.contains("/etc/duly/"));
+        for example in examples {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("duly.toml"), example).unwrap();
             let output = duly(folder.path()).args(["config", "check"]).output().unwrap();
@@ -164,16 +172,125 @@ fn both_readmes_have_the_same_examples() {
         assert_eq!(blocks(english, language), blocks(chinese, language), "{language}");
     }
     assert_eq!(lines(english).collect::<Vec<_>>(), lines(chinese).collect::<Vec<_>>());
+    let links = |text: &'static str| {
+        let same = |link: &str| link.replace(".zh-CN.md", ".md").replace("overview-zh", "overview-light");
+        let links = text.split("](").skip(1).map(|rest| same(rest.split(')').next().unwrap()));
+        links.filter(|link| link != "README.md").collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(links(english), links(chinese), "both lead to the same pages");
     let quick = blocks(english, "sh")[0].lines().count();
     assert_eq!(quick, 2, "the quick start has exactly two commands");
 }
 
-const GUIDE: &str = include_str!("../../../docs/guide/worker.md");
+/// Guides that have the same examples in both languages.
+const TRANSLATED: [(&str, &str, &str); 2] = [
+    (
+        "worker",
+        include_str!("../../../docs/guide/worker.md"),
+        include_str!("../../../docs/guide/worker.zh-CN.md"),
+    ),
+    (
+        "deploy",
+        include_str!("../../../docs/guide/deploy.md"),
+        include_str!("../../../docs/guide/deploy.zh-CN.md"),
+    ),
+];
+
+#[test]
+fn a_guide_has_the_same_examples_in_both_languages() {
+    // What is between the fences, without the comments of a shell.
+    let examples = |text: &'static str| {
+        let blocks = text.split("\n```").skip(1).step_by(2);
+        let lines = blocks.flat_map(str::lines).filter(|line| !line.starts_with('#'));
+        lines.collect::<Vec<_>>()
+    };
+    for (name, english, chinese) in TRANSLATED {
+        assert_eq!(examples(english), examples(chinese), "{name}");
+    }
+}
+
+const TESTING_GUIDE: &str = include_str!("../../../docs/guide/testing.md");
+const HTTP_GUIDE: &str = include_str!("../../../docs/guide/http.md");
+
+#[test]
+fn every_call_of_the_http_guide_gets_the_answer_below_it() {
+    if !there("curl") {
+        return;
+    }
+    let server = Server::start();
+    let (mut receipt, mut compared) = (String::new(), 0);
+    for part in HTTP_GUIDE.split("```sh\n").skip(1) {
+        let (script, rest) = part.split_once("```").unwrap();
+        let output = server.run(&script.replace("RECEIPT", &receipt));
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{script}\n{out}\n{}", String::from_utf8_lossy(&output.stderr));
+        let Some(written) = rest.strip_prefix("\n```json\n") else { continue };
+        let written = serde_json::from_str(written.split_once("```").unwrap().0).unwrap();
+        let answers = serde_json::Deserializer::from_str(&out).into_iter::<serde_json::Value>();
+        let answer = answers.last().unwrap().unwrap();
+        if let Some(received) = answer["messages"][0]["receipt"].as_str() {
+            received.clone_into(&mut receipt);
+        }
+        assert_eq!(stable(answer), stable(written), "{script}");
+        compared += 1;
+    }
+    assert!(compared >= 25, "only {compared} answers were compared");
+}
+
+/// An answer without what differs from run to run: numbers, times, receipts, texts for people, alerts.
+fn stable(answer: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    const CHANGING: [&str; 9] =
+        ["accepted_at", "alerts", "as_of", "at", "deliver_at", "detail", "ended_at", "from", "receipt"];
+    match answer {
+        Value::Number(_) => Value::Null,
+        Value::Array(items) => items.into_iter().map(stable).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| {
+                let value = if CHANGING.contains(&name.as_str()) { Value::Null } else { stable(value) };
+                (name, value)
+            })
+            .collect(),
+        other => other,
+    }
+}
+
+#[test]
+fn the_test_in_node_of_the_testing_guide_passes() {
+    if !there("node") {
+        return;
+    }
+    let [test] = blocks(TESTING_GUIDE, "js")[..] else { panic!("one test in Node") };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("order.test.mjs"), test).unwrap();
+    let mut node = Command::new("node");
+    node.args(["--test", "order.test.mjs"]).current_dir(folder.path()).env("PATH", path());
+    let output = node.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+const GUIDE: &str = TRANSLATED[0].1;
+
+#[test]
+fn the_calls_of_the_worker_guide_succeed() {
+    if !there("curl") {
+        return;
+    }
+    let server = Server::start();
+    let calls: Vec<_> = blocks(GUIDE, "sh").into_iter().filter(|block| !block.contains("handle")).collect();
+    let [send, receive] = calls[..] else { panic!("two calls beside the worker: {calls:?}") };
+    assert!(server.run(send).status.success());
+    let received = server.run(receive).stdout;
+    assert!(String::from_utf8_lossy(&received).contains(r#""json":{"order":42}"#));
+}
+
 /// A worker fails so often before it does its work.
 const FAILURES: usize = 3;
 /// One that fails at first, by language: the program, its file, the line of the guide that a `handle` goes behind (the first if there is
 /// none), and that `handle`.
-const WORKERS: [(&str, &str, &str, &str, &str); 3] = [
+const WORKERS: [(&str, &str, &str, &str, &str); 4] = [
+    ("sh", "sh", "worker.sh", "", "exec 3>&1\n"),
     (
         "python",
         "python3",
@@ -205,6 +322,12 @@ const WORKERS: [(&str, &str, &str, &str, &str); 3] = [
     ),
 ];
 
+/// The program that the worker in the shell calls. Its output is not seen there, so it uses the descriptor that was opened for it.
+const HANDLE: &str = "#!/bin/sh\n\
+     echo >>calls\n\
+     [ $(wc -l <calls) -gt 3 ] || { echo 'my database is away' >&2; exit 1; }\n\
+     grep -q '\"json\":{\"order\":42}' && echo 'handled 42' >&3\n";
+
 /// A child that ends with the test.
 struct Worker(Child);
 
@@ -218,18 +341,29 @@ impl Drop for Worker {
 
 #[test]
 fn a_worker_of_the_guide_has_at_most_fifteen_lines() {
-    for language in ["python", "js", "java", "rust"] {
-        let [code] = blocks(GUIDE, language)[..] else { panic!("one worker in {language}") };
-        let lines = || code.lines().filter(|line| !line.trim().is_empty());
-        assert!(lines().count() <= 15, "{language}: {}", lines().count());
-        assert!(lines().all(|line| line.len() <= 120), "{language}");
+    for language in ["python", "js", "java", "rust", "sh"] {
+        let workers = workers(GUIDE, language);
+        assert!(!workers.is_empty(), "{language}");
+        for code in workers {
+            let lines = || code.lines().filter(|line| !line.trim().is_empty());
+            assert!(lines().count() <= 15, "{language}: {}", lines().count());
+            assert!(lines().all(|line| line.len() <= 120), "{language}");
+        }
     }
+}
+
+/// The blocks of a language that call what the reader writes.
+fn workers<'a>(guide: &'a str, language: &str) -> Vec<&'a str> {
+    blocks(guide, language).into_iter().filter(|code| code.contains("handle")).collect()
 }
 
 /// Starts a worker of the guide in a folder, with a `handle` that fails at first.
 fn worker(folder: &Path, server: SocketAddr, language: &str) -> Worker {
     let (_, program, file, behind, handle) = WORKERS.into_iter().find(|worker| worker.0 == language).unwrap();
-    let [code] = blocks(GUIDE, language)[..] else { panic!("one worker in {language}") };
+    let [code] = workers(GUIDE, language)[..] else { panic!("one worker in {language}") };
+    let handle_file = folder.join("handle");
+    std::fs::write(&handle_file, HANDLE).unwrap();
+    std::fs::set_permissions(handle_file, std::fs::Permissions::from_mode(0o755)).unwrap();
     let (before, after) = if behind.is_empty() { ("", code) } else { code.split_once(behind).unwrap() };
     std::fs::write(folder.join(file), format!("{before}{behind}{handle}{after}")).unwrap();
     let mut command = Command::new(program);

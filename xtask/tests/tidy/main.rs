@@ -7,6 +7,7 @@ mod dependencies;
 mod examples;
 mod glossary;
 mod growth;
+mod links;
 mod names;
 mod packages;
 mod rules;
@@ -158,31 +159,16 @@ fn a_library_advises_nothing_that_only_the_server_has() {
 }
 
 #[test]
-fn the_readme_names_tests_that_exist() {
+fn the_promises_and_the_list_of_faults_name_tests_that_exist() {
     let sources = sources();
     let tests: BTreeSet<&str> = sources.iter().flat_map(rules::functions).collect();
-    let readmes: Vec<_> = sources
-        .iter()
-        .filter(|source| ["README.md", "README.zh-CN.md"].map(Path::new).contains(&source.path.as_path()))
-        .collect();
-    assert_eq!(readmes.len(), 2, "README.md and README.zh-CN.md");
-    let named: Vec<BTreeSet<&str>> =
-        readmes.iter().map(|readme| rules::named_tests(readme).collect()).collect();
-    let missing: Vec<_> = named[0].iter().filter(|name| !tests.contains(**name)).collect();
-    assert!(missing.is_empty(), "named in the README, but no such test: {missing:?}");
-    assert_eq!(named[0], named[1], "both languages name the same tests");
-}
-
-#[test]
-fn the_list_of_faults_names_tests_that_exist() {
-    let sources = sources();
-    let tests: BTreeSet<&str> = sources.iter().flat_map(rules::functions).collect();
-    let page =
-        sources.iter().find(|source| source.path == Path::new("docs/faults.md")).expect("docs/faults.md");
-    let named: BTreeSet<&str> = rules::named_tests(page).collect();
-    assert!(named.len() > 50, "the page names the test of each fault: {}", named.len());
-    let missing: Vec<_> = named.difference(&tests).collect();
-    assert!(missing.is_empty(), "named in docs/faults.md, but no such test: {missing:?}");
+    for path in ["docs/reference/promises.md", "docs/faults.md"] {
+        let page = sources.iter().find(|source| source.path == Path::new(path)).expect(path);
+        let named: BTreeSet<&str> = rules::named_tests(page).collect();
+        assert!(named.len() > 40, "{path} names only {} tests", named.len());
+        let missing: Vec<_> = named.difference(&tests).collect();
+        assert!(missing.is_empty(), "named in {path}, but no such test: {missing:?}");
+    }
 }
 
 #[test]
