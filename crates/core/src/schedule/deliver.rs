@@ -6,7 +6,7 @@ use super::{
     Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, LaneWorker, Report, Triage,
     breaker::Allow,
     call::{CallResults, SentMessage},
-    destination::{Admission, Candidate, busy_detail},
+    destinations::{Admission, Candidate, busy_detail},
     lane::{Lane, Step, Timer},
     settlement_of, triage,
 };

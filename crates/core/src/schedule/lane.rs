@@ -9,7 +9,7 @@ use super::{
     call_timeouts::CallTimeouts,
     claim_timing::{ClaimAnswer, ClaimTime, ClaimTiming},
     claims::{ClaimState, Claims},
-    destination::Destinations,
+    destinations::Destinations,
     gate::Gate,
     rate::Bucket,
     settle_queue::SettleQueue,

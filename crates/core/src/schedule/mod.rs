@@ -16,6 +16,7 @@ mod claim_timing;
 mod claims;
 mod deliver;
 mod destination;
+mod destinations;
 mod event;
 mod gate;
 mod lane;
