@@ -27,6 +27,7 @@ pub(super) struct SentMessage {
     pub(super) destination: u64,
     /// Whether it is the trial of its destination.
     pub(super) is_trial: bool,
+    pub(super) sent_at: Monotonic,
 }
 
 #[derive(Debug)]

@@ -97,7 +97,8 @@ impl Lane {
             let candidate = Candidate { destination, is_alone: alone, is_suspect };
             match self.admit(candidate, free, under_way, step.now) {
                 Admission::Go { is_trial } => {
-                    call.push(SentMessage { job, message, destination, is_trial });
+                    let sent_at = step.mono();
+                    call.push(SentMessage { job, message, destination, is_trial, sent_at });
                     if alone {
                         break;
                     }
@@ -298,7 +299,10 @@ impl Lane {
             return;
         }
         for (sent, result) in results {
-            let SentMessage { job, message, destination: key, is_trial } = *sent;
+            let SentMessage { job, message, destination: key, is_trial, sent_at } = *sent;
+            if let AttemptResult::Delivered { .. } = result {
+                self.destinations.delivered(key, step.mono().since(sent_at));
+            }
             let cause = match result {
                 AttemptResult::Failed {
                     outcome: Outcome::Unknown,

@@ -10,8 +10,9 @@ use std::{
 
 use super::{
     Job, Random,
+    answers::Answers,
     breaker::Allow,
-    destination::{Destination, PARKED_TIME_MAX, STALLED_AFTER},
+    destination::{Destination, PARKED_TIME_MAX},
 };
 use crate::{Attempt, Monotonic, Now, Outcome, Timestamp};
 
@@ -39,10 +40,6 @@ fn not_sent(why: &str) -> String {
     format!("{}{why}", Attempt::DEFERRED_DETAIL_PREFIX)
 }
 
-/// After a message waited in vain, others without a slot are deferred at once for this long: otherwise each claim would
-/// fill the lane with messages that cannot be sent.
-const SLOW_TIME: Duration = Duration::from_secs(2);
-
 /// A message that needs a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
@@ -69,6 +66,7 @@ pub(super) enum Admission {
 #[derive(Debug, Default)]
 pub(super) struct Destinations {
     table: HashMap<u64, Destination>,
+    answers: Answers,
     /// Destinations with parked messages, each once, in round-robin order.
     turns: VecDeque<u64>,
     parked: usize,
@@ -108,7 +106,7 @@ impl Destinations {
             // More than one is too many where more were busy a moment ago.
             self.evict((self.table.len() + 1).saturating_sub(REMEMBERED_MAX + busy_max));
         }
-        let entry = self.table.entry(key).or_insert_with(Destination::new);
+        let entry = self.table.entry(key).or_insert_with(|| Destination::new(self.answers.time(key)));
         entry.used = self.uses;
         entry.breaker.half_open_after(now.mono());
         let allowed = entry.breaker.allows();
@@ -123,10 +121,7 @@ impl Destinations {
         }
         // A destination may use as many slots as are free: one slow destination leaves half of them, two leave a third.
         if has_others && entry.under_way >= free && !is_alone {
-            if now.mono().since(entry.progress_at) >= STALLED_AFTER {
-                entry.slow_until = now.mono().saturating_add(SLOW_TIME);
-            }
-            if now.mono() >= entry.slow_until {
+            if !entry.is_slow(now.mono()) {
                 return Admission::Park;
             }
             let at = self.defer_to(key, None, now);
@@ -177,7 +172,7 @@ impl Destinations {
 
     /// Parks `job` until its destination has a free slot.
     pub(super) fn park(&mut self, key: u64, job: Job, now: Monotonic) {
-        let entry = self.table.entry(key).or_insert_with(Destination::new);
+        let entry = self.table.entry(key).or_insert_with(|| Destination::new(self.answers.time(key)));
         if entry.parked.is_empty() {
             self.turns.push_back(key);
         }
@@ -230,7 +225,7 @@ impl Destinations {
         let overdue = self.take_parked(|entry| entry.parked_until().is_some_and(|until| until <= now));
         for (key, _) in &overdue {
             if let Some(entry) = self.table.get_mut(key) {
-                entry.slow_until = now.saturating_add(SLOW_TIME);
+                entry.be_slow(now);
             }
         }
         overdue
@@ -271,6 +266,14 @@ impl Destinations {
         self.drop_if_default(key);
     }
 
+    /// The destination took a message, `took` after it was sent.
+    pub(super) fn delivered(&mut self, key: u64, took: Duration) {
+        let answer_time = self.answers.record(key, took);
+        if let Some(entry) = self.table.get_mut(&key) {
+            entry.answered(took, answer_time);
+        }
+    }
+
     /// The destination answered a message. Returns whether that closed its breaker.
     pub(super) fn answered(&mut self, key: u64) -> bool {
         let Some(entry) = self.table.get_mut(&key) else { return false };
@@ -288,7 +291,7 @@ impl Destinations {
     /// The destination did not answer `message`. Returns whether its breaker must open: while a trial runs, only the
     /// trial counts.
     pub(super) fn record_no_answer(&mut self, key: u64, message: u64, is_trial: bool) -> bool {
-        let entry = self.table.entry(key).or_insert_with(Destination::new);
+        let entry = self.table.entry(key).or_insert_with(|| Destination::new(self.answers.time(key)));
         if !entry.silent.contains(&message) && entry.silent.len() < SILENT_MAX {
             entry.silent.push(message);
         }
@@ -312,7 +315,7 @@ impl Destinations {
         now: Monotonic,
         random: &mut Random,
     ) -> (Monotonic, bool) {
-        let entry = self.table.entry(key).or_insert_with(Destination::new);
+        let entry = self.table.entry(key).or_insert_with(|| Destination::new(self.answers.time(key)));
         let is_new = entry.breaker.allows() == Allow::All;
         self.open += usize::from(is_new);
         entry.cause = Some(cause);
@@ -358,6 +361,11 @@ impl Destinations {
                 self.open = self.open.saturating_sub(1);
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     /// How many entries were looked at to find those to evict.

@@ -8,6 +8,7 @@
 //! knows what is due. Wake-ups are hints; the [sweep](SweepSettings) is the truth.
 
 mod action;
+mod answers;
 mod breaker;
 mod budget;
 mod call;

@@ -12,5 +12,6 @@ mod isolation;
 mod lease;
 mod memory;
 mod settle;
+mod stall;
 mod stop;
 mod suspect;
