@@ -313,6 +313,12 @@ impl Lane {
                     let is_enough = self.destinations.record_no_answer(key, message, is_trial);
                     is_enough.then(|| (Outcome::Unreachable, detail.clone()))
                 }
+                AttemptResult::Failed {
+                    outcome: Outcome::Denied,
+                    detail,
+                    scope: ErrorScope::Destination,
+                    ..
+                } => self.denied_cause(sent, detail, step),
                 AttemptResult::Failed { outcome, detail, scope: ErrorScope::Destination, .. }
                     if !matches!(outcome, Outcome::Refused) =>
                 {
@@ -326,10 +332,8 @@ impl Lane {
                     None
                 }
                 AttemptResult::Delivered { .. } | AttemptResult::Failed { .. } => {
-                    if self.destinations.answered(key) {
-                        let report = Report::DestinationClosed { job, destination: key };
-                        step.actions.push(Action::Report(report));
-                    }
+                    let is_closed = self.destinations.answered(key);
+                    report_closed(is_closed, sent, step);
                     None
                 }
             };
@@ -338,6 +342,26 @@ impl Lane {
             }
             self.destinations.ended(key, is_trial, step.mono());
         }
+    }
+
+    /// Why a denial opens the breaker of its destination, if it does. One denied message says nothing about others: the
+    /// destination answers.
+    fn denied_cause(
+        &mut self,
+        sent: &SentMessage,
+        detail: &str,
+        step: &mut Step<'_>,
+    ) -> Option<(Outcome, String)> {
+        let SentMessage { message, destination: key, is_trial, .. } = *sent;
+        if !self.destinations.is_evidence(key, is_trial) {
+            return None;
+        }
+        if self.destinations.record_denied(key, message) {
+            return Some((Outcome::Denied, detail.to_owned()));
+        }
+        let is_closed = self.destinations.close(key);
+        report_closed(is_closed, sent, step);
+        None
     }
 
     fn trip_destination(
@@ -417,6 +441,13 @@ impl Lane {
             let detail = format!("no answer to a probe within {:?}", self.settings.timeout);
             self.trip(None, detail, step);
         }
+    }
+}
+
+fn report_closed(is_closed: bool, sent: &SentMessage, step: &mut Step<'_>) {
+    if is_closed {
+        let report = Report::DestinationClosed { job: sent.job, destination: sent.destination };
+        step.actions.push(Action::Report(report));
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Destination {
     pub(super) cause: Option<(Outcome, String)>,
     /// Recent messages without an answer, each once. Cleared by any answer.
     pub(super) silent: Vec<u64>,
+    /// Recent messages that it denied, each once. Cleared when it takes one, or refuses it for what it is.
+    pub(super) denied: Vec<u64>,
     /// When it last gave a result, or got a message while it had none.
     pub(super) progress_at: Monotonic,
     /// How long it may give no result while it uses its whole share.
@@ -57,6 +59,7 @@ impl Destination {
             breaker: Breaker::new(),
             cause: None,
             silent: Vec::new(),
+            denied: Vec::new(),
             progress_at: Monotonic::default(),
             stalled_after: stalled_after(answer_time),
             is_stalled: false,
@@ -106,6 +109,9 @@ impl Destination {
 
     /// Whether it equals a new entry.
     pub(super) fn is_default(&self) -> bool {
-        self.is_idle() && self.silent.is_empty() && self.breaker.allows() == Allow::All
+        self.is_idle()
+            && self.silent.is_empty()
+            && self.denied.is_empty()
+            && self.breaker.allows() == Allow::All
     }
 }

@@ -26,9 +26,9 @@ const OTHERS_WINDOW: Duration = Duration::from_secs(60);
 const DEFERRED_GAP: Duration = Duration::from_millis(2);
 /// Deferred messages come back in groups at multiples of this time: one claim per group.
 const DEFERRED_STEP: Duration = Duration::from_millis(100);
-/// This many different messages in a row without an answer open the breaker of their destination. Fewer may be the
-/// fault of a message.
-const SILENT_MAX: usize = 3;
+/// This many different messages in a row without an answer, or denied, open the breaker of their destination. Fewer may
+/// be the fault of a message.
+const EVIDENCE_MIN: usize = 3;
 
 /// The detail of a deferral because all slots of the destination are taken.
 pub(super) fn busy_detail() -> String {
@@ -38,6 +38,13 @@ pub(super) fn busy_detail() -> String {
 /// The detail of a message that was not sent, because of `why`.
 fn not_sent(why: &str) -> String {
     format!("{}{why}", Attempt::DEFERRED_DETAIL_PREFIX)
+}
+
+/// Adds `message` to the evidence against a destination, once.
+fn note(evidence: &mut Vec<u64>, message: u64) {
+    if !evidence.contains(&message) && evidence.len() < EVIDENCE_MIN {
+        evidence.push(message);
+    }
 }
 
 /// A message that needs a slot.
@@ -59,7 +66,7 @@ pub(super) enum Admission {
     Park,
     /// Defer it; no attempt counts.
     Defer { at: Timestamp, outcome: Outcome, detail: String },
-    /// It would be denied like the last one: fail it without a call.
+    /// It would be denied like several before: fail it without a call.
     Deny { detail: String },
 }
 
@@ -278,6 +285,21 @@ impl Destinations {
     pub(super) fn answered(&mut self, key: u64) -> bool {
         let Some(entry) = self.table.get_mut(&key) else { return false };
         entry.silent.clear();
+        entry.denied.clear();
+        self.close(key)
+    }
+
+    /// The destination denied `message`. Returns whether its breaker must open.
+    pub(super) fn record_denied(&mut self, key: u64, message: u64) -> bool {
+        let entry = self.table.entry(key).or_insert_with(|| Destination::new(self.answers.time(key)));
+        entry.silent.clear();
+        note(&mut entry.denied, message);
+        entry.denied.len() >= EVIDENCE_MIN
+    }
+
+    /// Closes a breaker that is half-open. Returns whether it was.
+    pub(super) fn close(&mut self, key: u64) -> bool {
+        let Some(entry) = self.table.get_mut(&key) else { return false };
         let is_closed = entry.breaker.close_after_success();
         if is_closed {
             self.open = self.open.saturating_sub(1);
@@ -292,12 +314,10 @@ impl Destinations {
     /// trial counts.
     pub(super) fn record_no_answer(&mut self, key: u64, message: u64, is_trial: bool) -> bool {
         let entry = self.table.entry(key).or_insert_with(|| Destination::new(self.answers.time(key)));
-        if !entry.silent.contains(&message) && entry.silent.len() < SILENT_MAX {
-            entry.silent.push(message);
-        }
+        note(&mut entry.silent, message);
         match entry.breaker.allows() {
             Allow::One => is_trial,
-            Allow::All | Allow::Nothing => entry.silent.len() >= SILENT_MAX,
+            Allow::All | Allow::Nothing => entry.silent.len() >= EVIDENCE_MIN,
         }
     }
 
