@@ -6,7 +6,7 @@ use super::{
     Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, LaneWorker, Report, Triage,
     breaker::Allow,
     call::{CallResults, SentMessage},
-    destinations::{Admission, Candidate, busy_detail},
+    destinations::{Admission, Candidate, Deferral},
     lane::{Lane, Step, Timer},
     settlement_of, triage,
 };
@@ -61,7 +61,7 @@ impl Lane {
                 break;
             }
             // Parked messages first.
-            if let Some(job) = self.destinations.unpark(free, step.mono()) {
+            if let Some(job) = self.destinations.unpark(free, slots, step.mono()) {
                 self.claims.wait_first(job);
             }
             let Some(job) = self.claims.first_waiting() else { break };
@@ -96,17 +96,18 @@ impl Lane {
             let under_way = self.calls.messages() + call.len();
             let candidate = Candidate { destination, is_alone: alone, is_suspect };
             match self.admit(candidate, free, under_way, step.now) {
-                Admission::Go { is_trial } => {
+                Admission::Go { is_trial, is_newcomer } => {
                     let sent_at = step.mono();
-                    call.push(SentMessage { job, message, destination, is_trial, sent_at });
+                    call.push(SentMessage { job, message, destination, is_trial, is_newcomer, sent_at });
                     if alone {
                         break;
                     }
                 }
-                Admission::Park => self.destinations.park(destination, job, step.mono()),
-                Admission::Defer { at, outcome, detail } => {
-                    self.retry_uncounted(job, at, outcome, detail, step)
+                Admission::Park { is_newcomer: true } => self.destinations.park_newcomer(job, step.mono()),
+                Admission::Park { is_newcomer: false } => {
+                    self.destinations.park(destination, job, step.mono())
                 }
+                Admission::Defer(deferral) => self.retry_uncounted(job, deferral, step),
                 Admission::Deny { detail } => {
                     self.release_token(job);
                     self.settle_result(job, AttemptResult::failed(Outcome::Denied, detail), step);
@@ -120,20 +121,14 @@ impl Lane {
     fn admit(&mut self, message: Candidate, free: usize, under_way: usize, now: Now) -> Admission {
         match self.settings.worker {
             LaneWorker::Sink => self.destinations.admit(message, free, under_way, now),
-            LaneWorker::Handler { .. } => Admission::Go { is_trial: false },
+            LaneWorker::Handler { .. } => Admission::Go { is_trial: false, is_newcomer: false },
         }
     }
 
     /// Defers a message that was not sent: it is retried, and no attempt is counted. Its history gets the reason, or the unknown outcome of
     /// an earlier call within the claim. (`Settlement::Defer` adds nothing to the history.)
-    fn retry_uncounted(
-        &mut self,
-        job: Job,
-        at: Timestamp,
-        outcome: Outcome,
-        detail: String,
-        step: &mut Step<'_>,
-    ) {
+    fn retry_uncounted(&mut self, job: Job, deferral: Deferral, step: &mut Step<'_>) {
+        let Deferral { at, outcome, detail } = deferral;
         let now = step.now.wall();
         let unknown = self.claims.get(job).and_then(|claim| claim.unknown_at(now));
         let attempt = unknown.unwrap_or_else(|| Attempt::new(now, outcome, detail));
@@ -144,9 +139,8 @@ impl Lane {
     /// Defers messages that were parked for too long: their destination is too slow.
     pub(super) fn defer_overdue(&mut self, step: &mut Step<'_>) {
         self.destinations.disarm();
-        for (destination, job) in self.destinations.overdue(step.mono()) {
-            let at = self.destinations.defer_to(destination, None, step.now);
-            self.retry_uncounted(job, at, Outcome::Throttled, busy_detail(), step);
+        for (job, deferral) in self.destinations.overdue(step.now) {
+            self.retry_uncounted(job, deferral, step);
         }
         self.arm_parked(step);
     }
@@ -299,9 +293,9 @@ impl Lane {
             return;
         }
         for (sent, result) in results {
-            let SentMessage { job, message, destination: key, is_trial, sent_at } = *sent;
+            let SentMessage { job, message, destination: key, is_trial, .. } = *sent;
             if let AttemptResult::Delivered { .. } = result {
-                self.destinations.delivered(key, step.mono().since(sent_at));
+                self.destinations.delivered(sent, step.mono());
             }
             let cause = match result {
                 AttemptResult::Failed {
@@ -340,7 +334,8 @@ impl Lane {
             if let Some(cause) = cause {
                 self.trip_destination(job, key, cause, retry_after_of(result), step);
             }
-            self.destinations.ended(key, is_trial, step.mono());
+            let has_answered = !matches!(result, AttemptResult::Failed { outcome: Outcome::Unknown, .. });
+            self.destinations.ended(sent, has_answered, step.mono());
         }
     }
 

@@ -104,6 +104,7 @@ impl Destination {
         if self.is_stalled && took < PARKED_TIME_MAX {
             self.is_stalled = false;
             self.slow_until = Monotonic::default();
+            self.deferred_to = Monotonic::default();
         }
     }
 

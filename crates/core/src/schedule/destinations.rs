@@ -12,7 +12,9 @@ use super::{
     Job, Random,
     answers::Answers,
     breaker::Allow,
+    call::SentMessage,
     destination::{Destination, PARKED_TIME_MAX},
+    newcomers::Newcomers,
 };
 use crate::{Attempt, Monotonic, Now, Outcome, Timestamp};
 
@@ -31,8 +33,13 @@ const DEFERRED_STEP: Duration = Duration::from_millis(100);
 const EVIDENCE_MIN: usize = 3;
 
 /// The detail of a deferral because all slots of the destination are taken.
-pub(super) fn busy_detail() -> String {
+fn busy_detail() -> String {
     not_sent("the destination has as many messages under way as it may have")
+}
+
+/// The detail of a deferral because all slots of newcomers are taken.
+fn newcomers_detail() -> String {
+    not_sent("destinations that have not answered of late have as many messages under way as they may have")
 }
 
 /// The detail of a message that was not sent, because of `why`.
@@ -47,6 +54,13 @@ fn note(evidence: &mut Vec<u64>, message: u64) {
     }
 }
 
+/// The wall time of `at`, rounded up to the time of a group.
+fn in_group(at: Monotonic, now: Now) -> Timestamp {
+    let step = DEFERRED_STEP.as_micros() as u64;
+    let at = Monotonic::from_micros(at.as_micros().div_ceil(step).saturating_mul(step));
+    now.wall().saturating_add(at.since(now.mono()))
+}
+
 /// A message that needs a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
@@ -57,23 +71,38 @@ pub(super) struct Candidate {
     pub(super) is_suspect: bool,
 }
 
+/// A message that is not sent now; no attempt counts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Deferral {
+    pub(super) at: Timestamp,
+    pub(super) outcome: Outcome,
+    pub(super) detail: String,
+}
+
 /// What to do with a message, by the state of its destination.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// Send it, perhaps as the trial of its destination.
-    Go { is_trial: bool },
-    /// Keep it until its destination has a free slot.
-    Park,
-    /// Defer it; no attempt counts.
-    Defer { at: Timestamp, outcome: Outcome, detail: String },
+    Go {
+        is_trial: bool,
+        is_newcomer: bool,
+    },
+    /// Keep it until its destination, or newcomers have a free slot.
+    Park {
+        is_newcomer: bool,
+    },
+    Defer(Deferral),
     /// It would be denied like several before: fail it without a call.
-    Deny { detail: String },
+    Deny {
+        detail: String,
+    },
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Destinations {
     table: HashMap<u64, Destination>,
     answers: Answers,
+    newcomers: Newcomers,
     /// Destinations with parked messages, each once, in round-robin order.
     turns: VecDeque<u64>,
     parked: usize,
@@ -96,6 +125,9 @@ impl Destinations {
             self.others_at = Some(now);
         }
         self.last_claimed = Some(key);
+        if self.answers.is_regular(key) {
+            self.newcomers.regular_claimed(now);
+        }
     }
 
     fn has_others(&self, now: Monotonic) -> bool {
@@ -126,13 +158,21 @@ impl Destinations {
         if is_open && !is_suspect {
             return self.defer_or_deny(key, now);
         }
+        let is_newcomer = !self.answers.is_regular(key);
+        if is_newcomer && !is_suspect && self.newcomers.is_full(free + under_way, now.mono()) {
+            self.drop_if_default(key);
+            // One that may have arrived is not deferred without a try, unless it waits in vain.
+            if is_alone || !self.newcomers.all.is_slow(now.mono()) {
+                return Admission::Park { is_newcomer };
+            }
+            return Admission::Defer(self.defer_newcomer(now));
+        }
         // A destination may use as many slots as are free: one slow destination leaves half of them, two leave a third.
         if has_others && entry.under_way >= free && !is_alone {
             if !entry.is_slow(now.mono()) {
-                return Admission::Park;
+                return Admission::Park { is_newcomer: false };
             }
-            let at = self.defer_to(key, None, now);
-            return Admission::Defer { at, outcome: Outcome::Throttled, detail: busy_detail() };
+            return Admission::Defer(self.defer_busy(key, now));
         }
         if entry.under_way == 0 {
             entry.progress_at = now.mono();
@@ -140,7 +180,10 @@ impl Destinations {
         entry.under_way += 1;
         let is_trial = allowed == Allow::One && !entry.is_tried;
         entry.is_tried |= is_trial;
-        Admission::Go { is_trial }
+        if is_newcomer {
+            self.newcomers.sent(now.mono());
+        }
+        Admission::Go { is_trial, is_newcomer }
     }
 
     fn defer_or_deny(&mut self, key: u64, now: Now) -> Admission {
@@ -153,11 +196,12 @@ impl Destinations {
             Some((outcome, detail)) => {
                 let outcome = if outcome.counts() { Outcome::Unreachable } else { outcome };
                 let detail = not_sent(&format!("the destination failed before: {detail}"));
-                Admission::Defer { at: self.defer_to(key, until, now), outcome, detail }
+                Admission::Defer(Deferral { at: self.defer_to(key, until, now), outcome, detail })
             }
             None => {
                 let detail = not_sent("the destination is being tried with another message");
-                Admission::Defer { at: self.defer_to(key, until, now), outcome: Outcome::Unreachable, detail }
+                let outcome = Outcome::Unreachable;
+                Admission::Defer(Deferral { at: self.defer_to(key, until, now), outcome, detail })
             }
         }
     }
@@ -172,9 +216,20 @@ impl Destinations {
             at = at.max(entry.deferred_to);
             entry.deferred_to = at.saturating_add(gap);
         }
-        let step = DEFERRED_STEP.as_micros() as u64;
-        let at = Monotonic::from_micros(at.as_micros().div_ceil(step).saturating_mul(step));
-        now.wall().saturating_add(at.since(now.mono()))
+        in_group(at, now)
+    }
+
+    /// Defers a message to a newcomer. All of them come back as often as those of one destination would.
+    fn defer_newcomer(&mut self, now: Now) -> Deferral {
+        let all = &mut self.newcomers.all;
+        let at = now.mono().saturating_add(PARKED_TIME_MAX).max(all.deferred_to);
+        all.deferred_to = at.saturating_add(DEFERRED_GAP);
+        Deferral { at: in_group(at, now), outcome: Outcome::Throttled, detail: newcomers_detail() }
+    }
+
+    /// Parks `job` until newcomers have a free slot.
+    pub(super) fn park_newcomer(&mut self, job: Job, now: Monotonic) {
+        self.newcomers.all.parked.push_back((now, job));
     }
 
     /// Parks `job` until its destination has a free slot.
@@ -188,12 +243,17 @@ impl Destinations {
     }
 
     pub(super) fn parked(&self) -> usize {
-        self.parked
+        self.parked + self.newcomers.all.parked.len()
     }
 
-    /// The next parked message whose destination has a free slot; destinations take turns.
-    pub(super) fn unpark(&mut self, free: usize, now: Monotonic) -> Option<Job> {
+    /// The next parked message that may have a slot, while `free` of `slots` are free; destinations take turns.
+    pub(super) fn unpark(&mut self, free: usize, slots: usize, now: Monotonic) -> Option<Job> {
         let has_others = self.has_others(now);
+        if !self.newcomers.is_full(slots, now)
+            && let Some((_, job)) = self.newcomers.all.parked.pop_front()
+        {
+            return Some(job);
+        }
         for _ in 0..self.turns.len() {
             let key = self.turns.pop_front()?;
             let Some(entry) = self.table.get_mut(&key) else { continue };
@@ -212,7 +272,8 @@ impl Destinations {
 
     /// When the next parked message must be deferred.
     fn parked_until(&self) -> Option<Monotonic> {
-        self.turns.iter().filter_map(|key| self.table.get(key)?.parked_until()).min()
+        let destinations = self.turns.iter().filter_map(|key| self.table.get(key)?.parked_until());
+        destinations.chain(self.newcomers.all.parked_until()).min()
     }
 
     /// The time to set a timer for, unless one is set that fires before or nothing is parked.
@@ -227,20 +288,33 @@ impl Destinations {
         self.armed_at = None;
     }
 
-    /// Removes messages that were parked for too long or whose destination has stalled, with their destinations.
-    pub(super) fn overdue(&mut self, now: Monotonic) -> Vec<(u64, Job)> {
-        let overdue = self.take_parked(|entry| entry.parked_until().is_some_and(|until| until <= now));
-        for (key, _) in &overdue {
-            if let Some(entry) = self.table.get_mut(key) {
-                entry.be_slow(now);
+    /// Removes messages that were parked for too long or whose destination has stalled, and defers them.
+    pub(super) fn overdue(&mut self, now: Now) -> Vec<(Job, Deferral)> {
+        let is_overdue = |entry: &Destination| entry.parked_until().is_some_and(|until| until <= now.mono());
+        let mut overdue = Vec::new();
+        for (key, job) in self.take_parked(is_overdue) {
+            if let Some(entry) = self.table.get_mut(&key) {
+                entry.be_slow(now.mono());
             }
+            overdue.push((job, self.defer_busy(key, now)));
+        }
+        while is_overdue(&self.newcomers.all)
+            && let Some((_, job)) = self.newcomers.all.parked.pop_front()
+        {
+            self.newcomers.all.be_slow(now.mono());
+            overdue.push((job, self.defer_newcomer(now)));
         }
         overdue
     }
 
-    /// Removes all parked messages, with their destinations.
-    pub(super) fn take_all(&mut self) -> Vec<(u64, Job)> {
-        self.take_parked(|_| true)
+    fn defer_busy(&mut self, key: u64, now: Now) -> Deferral {
+        Deferral { at: self.defer_to(key, None, now), outcome: Outcome::Throttled, detail: busy_detail() }
+    }
+
+    /// Removes all parked messages.
+    pub(super) fn take_all(&mut self) -> Vec<Job> {
+        let parked = self.take_parked(|_| true).into_iter().map(|(_, job)| job);
+        parked.chain(self.newcomers.all.parked.drain(..).map(|(_, job)| job)).collect()
     }
 
     /// Removes parked messages, of each destination as long as `is_first_taken` says so of the first.
@@ -263,8 +337,12 @@ impl Destinations {
         taken
     }
 
-    /// A message to `key` has a result: frees its slot.
-    pub(super) fn ended(&mut self, key: u64, is_trial: bool, now: Monotonic) {
+    /// A message has a result: frees its slot.
+    pub(super) fn ended(&mut self, sent: &SentMessage, has_answered: bool, now: Monotonic) {
+        let SentMessage { destination: key, is_trial, is_newcomer, .. } = *sent;
+        if is_newcomer {
+            self.newcomers.ended(has_answered, now);
+        }
         if let Some(entry) = self.table.get_mut(&key) {
             entry.progress_at = now;
             entry.under_way = entry.under_way.saturating_sub(1);
@@ -273,8 +351,12 @@ impl Destinations {
         self.drop_if_default(key);
     }
 
-    /// The destination took a message, `took` after it was sent.
-    pub(super) fn delivered(&mut self, key: u64, took: Duration) {
+    /// The destination took a message.
+    pub(super) fn delivered(&mut self, sent: &SentMessage, now: Monotonic) {
+        let (key, took) = (sent.destination, now.since(sent.sent_at));
+        if sent.is_newcomer {
+            self.newcomers.delivered(took);
+        }
         let answer_time = self.answers.record(key, took);
         if let Some(entry) = self.table.get_mut(&key) {
             entry.answered(took, answer_time);
@@ -315,6 +397,7 @@ impl Destinations {
     pub(super) fn record_no_answer(&mut self, key: u64, message: u64, is_trial: bool) -> bool {
         let entry = self.table.entry(key).or_insert_with(|| Destination::new(self.answers.time(key)));
         note(&mut entry.silent, message);
+        self.answers.record_no_answer(key);
         match entry.breaker.allows() {
             Allow::One => is_trial,
             Allow::All | Allow::Nothing => entry.silent.len() >= EVIDENCE_MIN,

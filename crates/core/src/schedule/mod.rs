@@ -22,6 +22,7 @@ mod event;
 mod gate;
 mod lane;
 mod lease;
+mod newcomers;
 mod random;
 mod rate;
 mod scheduler;
