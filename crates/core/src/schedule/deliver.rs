@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{
     Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, LaneWorker, Report, Triage,
+    admission::{Admission, Candidate, Deferral},
     breaker::Allow,
     call::{CallResults, SentMessage},
-    destinations::{Admission, Candidate, Deferral},
     lane::{Lane, Step, Timer},
     settlement_of, triage,
 };

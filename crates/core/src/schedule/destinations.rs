@@ -10,13 +10,14 @@ use std::{
 
 use super::{
     Job, Random,
+    admission::{Admission, Candidate, Deferral, busy_detail, newcomers_detail, not_sent},
     answers::Answers,
     breaker::Allow,
     call::SentMessage,
     destination::{Destination, PARKED_TIME_MAX},
     newcomers::Newcomers,
 };
-use crate::{Attempt, Monotonic, Now, Outcome, Timestamp};
+use crate::{Monotonic, Now, Outcome, Timestamp};
 
 /// Idle destinations that are remembered, at most. The least recently used is evicted first, which costs it one extra
 /// attempt.
@@ -32,21 +33,6 @@ const DEFERRED_STEP: Duration = Duration::from_millis(100);
 /// be the fault of a message.
 const EVIDENCE_MIN: usize = 3;
 
-/// The detail of a deferral because all slots of the destination are taken.
-fn busy_detail() -> String {
-    not_sent("the destination has as many messages under way as it may have")
-}
-
-/// The detail of a deferral because all slots of newcomers are taken.
-fn newcomers_detail() -> String {
-    not_sent("destinations that have not answered of late have as many messages under way as they may have")
-}
-
-/// The detail of a message that was not sent, because of `why`.
-fn not_sent(why: &str) -> String {
-    format!("{}{why}", Attempt::DEFERRED_DETAIL_PREFIX)
-}
-
 /// Adds `message` to the evidence against a destination, once.
 fn note(evidence: &mut Vec<u64>, message: u64) {
     if !evidence.contains(&message) && evidence.len() < EVIDENCE_MIN {
@@ -59,43 +45,6 @@ fn in_group(at: Monotonic, now: Now) -> Timestamp {
     let step = DEFERRED_STEP.as_micros() as u64;
     let at = Monotonic::from_micros(at.as_micros().div_ceil(step).saturating_mul(step));
     now.wall().saturating_add(at.since(now.mono()))
-}
-
-/// A message that needs a slot.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    pub(super) destination: u64,
-    /// It is sent in a call of its own.
-    pub(super) is_alone: bool,
-    /// It is a suspect: it may have killed a process.
-    pub(super) is_suspect: bool,
-}
-
-/// A message that is not sent now; no attempt counts.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Deferral {
-    pub(super) at: Timestamp,
-    pub(super) outcome: Outcome,
-    pub(super) detail: String,
-}
-
-/// What to do with a message, by the state of its destination.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// Send it, perhaps as the trial of its destination.
-    Go {
-        is_trial: bool,
-        is_newcomer: bool,
-    },
-    /// Keep it until its destination, or newcomers have a free slot.
-    Park {
-        is_newcomer: bool,
-    },
-    Defer(Deferral),
-    /// It would be denied like several before: fail it without a call.
-    Deny {
-        detail: String,
-    },
 }
 
 #[derive(Debug, Default)]
@@ -138,6 +87,13 @@ impl Destinations {
     pub(super) fn admit(&mut self, message: Candidate, free: usize, under_way: usize, now: Now) -> Admission {
         let Candidate { destination: key, is_alone, is_suspect } = message;
         let has_others = self.has_others(now.mono());
+        let is_newcomer = !self.answers.is_regular(key);
+        let slots = free + under_way;
+        let is_refused = is_newcomer && !is_suspect && self.newcomers.is_full(slots, now.mono());
+        // What is deferred takes no place in the table.
+        if is_refused && !self.table.contains_key(&key) {
+            return self.refuse_newcomer(is_alone, now);
+        }
         self.uses += 1;
         // At most this many entries are busy.
         let busy_max = under_way + self.parked;
@@ -158,14 +114,8 @@ impl Destinations {
         if is_open && !is_suspect {
             return self.defer_or_deny(key, now);
         }
-        let is_newcomer = !self.answers.is_regular(key);
-        if is_newcomer && !is_suspect && self.newcomers.is_full(free + under_way, now.mono()) {
-            self.drop_if_default(key);
-            // One that may have arrived is not deferred without a try, unless it waits in vain.
-            if is_alone || !self.newcomers.all.is_slow(now.mono()) {
-                return Admission::Park { is_newcomer };
-            }
-            return Admission::Defer(self.defer_newcomer(now));
+        if is_refused {
+            return self.refuse_newcomer(is_alone, now);
         }
         // A destination may use as many slots as are free: one slow destination leaves half of them, two leave a third.
         if has_others && entry.under_way >= free && !is_alone {
@@ -186,12 +136,21 @@ impl Destinations {
         Admission::Go { is_trial, is_newcomer }
     }
 
+    /// Newcomers use all slots that they may: what becomes of another message to one.
+    fn refuse_newcomer(&mut self, is_alone: bool, now: Now) -> Admission {
+        // One that may have arrived is not deferred without a try, unless it waits in vain.
+        if is_alone || !self.newcomers.all.is_slow(now.mono()) {
+            return Admission::Park { is_newcomer: true };
+        }
+        Admission::Defer(self.defer_newcomer(now))
+    }
+
     fn defer_or_deny(&mut self, key: u64, now: Now) -> Admission {
         let entry = self.table.get(&key);
         let until = entry.and_then(|entry| entry.breaker.probe_at());
         match entry.and_then(|entry| entry.cause.clone()) {
             Some((Outcome::Denied, detail)) if until.is_some() => Admission::Deny {
-                detail: not_sent(&format!("the destination denied the message before: {detail}")),
+                detail: not_sent(&format!("the destination denied several messages before: {detail}")),
             },
             Some((outcome, detail)) => {
                 let outcome = if outcome.counts() { Outcome::Unreachable } else { outcome };

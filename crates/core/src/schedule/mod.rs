@@ -8,6 +8,7 @@
 //! knows what is due. Wake-ups are hints; the [sweep](SweepSettings) is the truth.
 
 mod action;
+mod admission;
 mod answers;
 mod breaker;
 mod budget;

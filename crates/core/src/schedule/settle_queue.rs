@@ -34,8 +34,8 @@ pub(super) struct SettleQueue {
     under_way: HashMap<u64, Call>,
     jobs: HashSet<Job>,
     serial: u64,
-    first_calls: Backoff,
-    repeated_calls: Backoff,
+    first_calls: Streak,
+    repeated_calls: Streak,
 }
 
 /// Settlements whose call failed.
@@ -55,15 +55,15 @@ struct Call {
     failures: u32,
 }
 
-/// The waits after failures in a row. First calls and repeated ones have one each: a settlement that the store never
-/// takes delays no new one.
+/// Failures in a row, and how long calls wait for them. First calls and repeated ones have one each: a settlement that
+/// the store never takes delays no new one.
 #[derive(Debug, Default)]
-struct Backoff {
+struct Streak {
     failures: u32,
     not_before: Monotonic,
 }
 
-impl Backoff {
+impl Streak {
     fn failed(&mut self, now: Monotonic, random: &mut Random) {
         self.failures = self.failures.saturating_add(1);
         self.not_before = now.saturating_add(store_wait(self.failures, random));
@@ -101,15 +101,15 @@ impl SettleQueue {
     }
 
     fn succeeded(&mut self) {
-        self.first_calls = Backoff::default();
-        self.repeated_calls = Backoff::default();
+        self.first_calls = Streak::default();
+        self.repeated_calls = Streak::default();
     }
 
     /// Keeps the settlements of a failed call. Returns the failures in a row, and when calls may begin again.
     fn failed(&mut self, call: &Call, now: Monotonic, random: &mut Random) -> (u32, [Monotonic; 2]) {
-        let backoff = if call.failures == 0 { &mut self.first_calls } else { &mut self.repeated_calls };
-        backoff.failed(now, random);
-        let Backoff { failures: times, not_before: any_not_before } = *backoff;
+        let streak = if call.failures == 0 { &mut self.first_calls } else { &mut self.repeated_calls };
+        streak.failed(now, random);
+        let Streak { failures: times, not_before: any_not_before } = *streak;
         let failures = call.failures.saturating_add(1);
         let is_halved = failures >= HALVED_FROM && call.batch.len() > 1;
         let (size, not_before) = if is_halved {
