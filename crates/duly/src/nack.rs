@@ -153,6 +153,6 @@ fn terms(record: &Record) -> DeliveryTerms {
         lost_at: None,
         max_lateness: record.message.max_lateness,
         retry: record.message.retry.clone(),
-        bytes: record.message.body.len(),
+        bytes: record.message.bytes(),
     }
 }

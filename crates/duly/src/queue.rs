@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 use duly_core::{
     ErrorCode, Invalid, Lane, MessageId, Monotonic, Now, Receipt, Topic,
     schedule::{DeliveryTerms, LaneSettings, Triage, triage, wait_after_loss},
-    store::{Claim, Holder, LeasedMessage, Settle, Settled, Settlement},
+    store::{Claim, ClaimBudget, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
 
 use tokio::{
@@ -75,7 +75,7 @@ impl Duly {
 
     /// Receives due messages of up to 32 queues, waiting up to [`Receive::wait`] for the first of any. Each queue gets
     /// an equal share of [`Receive::max`] while it has that many, and each is equally often the first, so that none
-    /// starves.
+    /// starves. All together give at most [`Claim::BYTES_MAX`] bytes, or one message.
     ///
     /// Cancel safety: dropped midway, nothing is lost and no attempt counts: claimed messages are released in the
     /// background.
@@ -146,21 +146,24 @@ impl Duly {
         let clock = &self.inner.parts.clock;
         let half = clock.now().mono().saturating_add(want.lease / 2);
         let (mut next_claim, mut is_more, mut failed) = (Monotonic::from_micros(u64::MAX), false, None);
+        let mut budget = ClaimBudget::default();
         for shares in [share, max] {
             let mut more = Vec::new();
             for topic in topics {
-                let limit = shares.min(max - pending.received.len());
+                let limit = shares.min(max - pending.received.len()).min(pending.room());
                 // The first leases run while further queues are claimed.
                 let is_late = !pending.received.is_empty() && clock.now().mono() >= half;
-                if limit == 0 || is_late || pending.bytes() >= Claim::BYTES_MAX {
+                if limit == 0 || is_late {
                     break;
                 }
                 match self.take(&topic, limit, want.lease, holder).await {
-                    Ok(ClaimOutcome::Received(mut taken)) => {
+                    Ok(ClaimOutcome::Received(taken)) => {
                         if taken.received.len() == limit {
                             more.push(topic);
                         }
-                        pending.received.append(&mut taken.received);
+                        if !pending.append(taken, &mut budget) {
+                            return Ok(ClaimOutcome::Received(pending));
+                        }
                     }
                     Ok(ClaimOutcome::NoneDeliverable) => is_more = true,
                     Ok(ClaimOutcome::Nothing(next)) => next_claim = next_claim.min(next),
@@ -372,8 +375,19 @@ struct ReleaseOnDrop {
 }
 
 impl ReleaseOnDrop {
-    fn bytes(&self) -> usize {
-        self.received.iter().map(|received| received.message.body.len()).sum()
+    /// About how many more messages one receive may take, by the bytes of those that it has.
+    fn room(&self) -> usize {
+        let bytes: usize = self.received.iter().map(|received| received.message.bytes()).sum();
+        let average = bytes / self.received.len().max(1);
+        Claim::BYTES_MAX.saturating_sub(bytes) / average.max(1)
+    }
+
+    /// Takes over messages that fit into `budget`, and releases the others. Returns whether all fit.
+    fn append(&mut self, mut more: Self, budget: &mut ClaimBudget) -> bool {
+        let fits = |received: &&Received| budget.takes(received.message.bytes());
+        let count = more.received.iter().take_while(fits).count();
+        self.received.extend(more.received.drain(..count));
+        more.received.is_empty()
     }
 }
 

@@ -50,6 +50,7 @@ pub struct FailingStore {
     inner: Arc<dyn Store>,
     failing: Mutex<(BTreeSet<Call>, StoreErrorKind)>,
     said: Mutex<Option<Health>>,
+    refused: Mutex<Option<MessageId>>,
     asked: AtomicU64,
     changed: Notify,
     unblocked: Condvar,
@@ -63,6 +64,7 @@ impl FailingStore {
             inner,
             failing,
             said: Mutex::new(None),
+            refused: Mutex::new(None),
             asked: AtomicU64::new(0),
             changed: Notify::new(),
             unblocked: Condvar::new(),
@@ -84,6 +86,19 @@ impl FailingStore {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = (calls.into_iter().collect(), kind);
         self.changed.notify_one();
         self.unblocked.notify_all();
+    }
+
+    /// From now on every settle of a batch with this message fails.
+    pub fn refuse_settles_of(&self, id: Option<MessageId>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    }
+
+    fn may_settle(&self, batch: &[Settle]) -> Result<&dyn Store, StoreError> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if batch.iter().any(|settle| refused.as_ref() == Some(&settle.receipt.id)) {
+            return Err(StoreError::new(StoreErrorKind::Damaged, "one of them is refused as told"));
+        }
+        self.may(Call::Settle)
     }
 
     fn block_while(&self, call: Call) {
@@ -117,7 +132,7 @@ impl Store for FailingStore {
     }
 
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        self.may(Call::Settle)?.settle(now, batch).await
+        self.may_settle(&batch)?.settle(now, batch).await
     }
 
     async fn extend(

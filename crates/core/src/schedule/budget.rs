@@ -1,7 +1,7 @@
 //! The memory budget of a lane's claimed messages.
 
-/// About how many bytes of bodies one lane holds. A claim cannot know the size of its messages in advance, so that one
-/// claim of larger messages may exceed it.
+/// About how many bytes of bodies and properties one lane holds. A claim cannot know the size of its messages in
+/// advance, so that one claim of larger messages may exceed it.
 const BYTES_MAX: usize = 64 << 20;
 /// The assumed size of the first message.
 const TYPICAL_BYTES: usize = 16 << 10;

@@ -27,6 +27,9 @@ pub(super) struct SentMessage {
     pub(super) destination: u64,
     /// Whether it is the trial of its destination.
     pub(super) is_trial: bool,
+    /// Whether its destination was a newcomer.
+    pub(super) is_newcomer: bool,
+    pub(super) sent_at: Monotonic,
 }
 
 #[derive(Debug)]

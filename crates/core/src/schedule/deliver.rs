@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{
     Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, LaneWorker, Report, Triage,
+    admission::{Admission, Candidate, Deferral},
     breaker::Allow,
     call::{CallResults, SentMessage},
-    destination::{Admission, Candidate, busy_detail},
     lane::{Lane, Step, Timer},
     settlement_of, triage,
 };
@@ -61,7 +61,7 @@ impl Lane {
                 break;
             }
             // Parked messages first.
-            if let Some(job) = self.destinations.unpark(free, step.mono()) {
+            if let Some(job) = self.destinations.unpark(free, slots, step.mono()) {
                 self.claims.wait_first(job);
             }
             let Some(job) = self.claims.first_waiting() else { break };
@@ -96,16 +96,18 @@ impl Lane {
             let under_way = self.calls.messages() + call.len();
             let candidate = Candidate { destination, is_alone: alone, is_suspect };
             match self.admit(candidate, free, under_way, step.now) {
-                Admission::Go { is_trial } => {
-                    call.push(SentMessage { job, message, destination, is_trial });
+                Admission::Go { is_trial, is_newcomer } => {
+                    let sent_at = step.mono();
+                    call.push(SentMessage { job, message, destination, is_trial, is_newcomer, sent_at });
                     if alone {
                         break;
                     }
                 }
-                Admission::Park => self.destinations.park(destination, job, step.mono()),
-                Admission::Defer { at, outcome, detail } => {
-                    self.retry_uncounted(job, at, outcome, detail, step)
+                Admission::Park { is_newcomer: true } => self.destinations.park_newcomer(job, step.mono()),
+                Admission::Park { is_newcomer: false } => {
+                    self.destinations.park(destination, job, step.mono())
                 }
+                Admission::Defer(deferral) => self.retry_uncounted(job, deferral, step),
                 Admission::Deny { detail } => {
                     self.release_token(job);
                     self.settle_result(job, AttemptResult::failed(Outcome::Denied, detail), step);
@@ -119,20 +121,14 @@ impl Lane {
     fn admit(&mut self, message: Candidate, free: usize, under_way: usize, now: Now) -> Admission {
         match self.settings.worker {
             LaneWorker::Sink => self.destinations.admit(message, free, under_way, now),
-            LaneWorker::Handler { .. } => Admission::Go { is_trial: false },
+            LaneWorker::Handler { .. } => Admission::Go { is_trial: false, is_newcomer: false },
         }
     }
 
     /// Defers a message that was not sent: it is retried, and no attempt is counted. Its history gets the reason, or the unknown outcome of
     /// an earlier call within the claim. (`Settlement::Defer` adds nothing to the history.)
-    fn retry_uncounted(
-        &mut self,
-        job: Job,
-        at: Timestamp,
-        outcome: Outcome,
-        detail: String,
-        step: &mut Step<'_>,
-    ) {
+    fn retry_uncounted(&mut self, job: Job, deferral: Deferral, step: &mut Step<'_>) {
+        let Deferral { at, outcome, detail } = deferral;
         let now = step.now.wall();
         let unknown = self.claims.get(job).and_then(|claim| claim.unknown_at(now));
         let attempt = unknown.unwrap_or_else(|| Attempt::new(now, outcome, detail));
@@ -143,9 +139,8 @@ impl Lane {
     /// Defers messages that were parked for too long: their destination is too slow.
     pub(super) fn defer_overdue(&mut self, step: &mut Step<'_>) {
         self.destinations.disarm();
-        for (destination, job) in self.destinations.overdue(step.mono()) {
-            let at = self.destinations.defer_to(destination, None, step.now);
-            self.retry_uncounted(job, at, Outcome::Throttled, busy_detail(), step);
+        for (job, deferral) in self.destinations.overdue(step.now) {
+            self.retry_uncounted(job, deferral, step);
         }
         self.arm_parked(step);
     }
@@ -298,7 +293,10 @@ impl Lane {
             return;
         }
         for (sent, result) in results {
-            let SentMessage { job, message, destination: key, is_trial } = *sent;
+            let SentMessage { job, message, destination: key, is_trial, .. } = *sent;
+            if let AttemptResult::Delivered { .. } = result {
+                self.destinations.delivered(sent, step.mono());
+            }
             let cause = match result {
                 AttemptResult::Failed {
                     outcome: Outcome::Unknown,
@@ -309,6 +307,12 @@ impl Lane {
                     let is_enough = self.destinations.record_no_answer(key, message, is_trial);
                     is_enough.then(|| (Outcome::Unreachable, detail.clone()))
                 }
+                AttemptResult::Failed {
+                    outcome: Outcome::Denied,
+                    detail,
+                    scope: ErrorScope::Destination,
+                    ..
+                } => self.denied_cause(sent, detail, step),
                 AttemptResult::Failed { outcome, detail, scope: ErrorScope::Destination, .. }
                     if !matches!(outcome, Outcome::Refused) =>
                 {
@@ -322,18 +326,37 @@ impl Lane {
                     None
                 }
                 AttemptResult::Delivered { .. } | AttemptResult::Failed { .. } => {
-                    if self.destinations.answered(key) {
-                        let report = Report::DestinationClosed { job, destination: key };
-                        step.actions.push(Action::Report(report));
-                    }
+                    let is_closed = self.destinations.answered(key);
+                    report_closed(is_closed, sent, step);
                     None
                 }
             };
             if let Some(cause) = cause {
                 self.trip_destination(job, key, cause, retry_after_of(result), step);
             }
-            self.destinations.ended(key, is_trial, step.mono());
+            let has_answered = !matches!(result, AttemptResult::Failed { outcome: Outcome::Unknown, .. });
+            self.destinations.ended(sent, has_answered, step.mono());
         }
+    }
+
+    /// Why a denial opens the breaker of its destination, if it does. One denied message says nothing about others: the
+    /// destination answers.
+    fn denied_cause(
+        &mut self,
+        sent: &SentMessage,
+        detail: &str,
+        step: &mut Step<'_>,
+    ) -> Option<(Outcome, String)> {
+        let SentMessage { message, destination: key, is_trial, .. } = *sent;
+        if !self.destinations.is_evidence(key, is_trial) {
+            return None;
+        }
+        if self.destinations.record_denied(key, message) {
+            return Some((Outcome::Denied, detail.to_owned()));
+        }
+        let is_closed = self.destinations.close(key);
+        report_closed(is_closed, sent, step);
+        None
     }
 
     fn trip_destination(
@@ -413,6 +436,13 @@ impl Lane {
             let detail = format!("no answer to a probe within {:?}", self.settings.timeout);
             self.trip(None, detail, step);
         }
+    }
+}
+
+fn report_closed(is_closed: bool, sent: &SentMessage, step: &mut Step<'_>) {
+    if is_closed {
+        let report = Report::DestinationClosed { job: sent.job, destination: sent.destination };
+        step.actions.push(Action::Report(report));
     }
 }
 

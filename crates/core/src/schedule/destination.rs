@@ -1,97 +1,57 @@
-//! Destinations of a lane: each has its share of the slots, a breaker and a rate of deferred messages.
-//!
-//! The connection of a sink may work while one queue, topic, partition or URL behind it is silent, full or forbidden.
-//! Messages to such a destination leave the lane at once, deferred or denied, so that others never wait behind them.
+//! One destination of a lane: its slots, its breaker and its pace.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use super::{
-    Job, Random,
+    Job,
     breaker::{Allow, Breaker},
 };
-use crate::{Attempt, Monotonic, Now, Outcome, Timestamp};
+use crate::{Monotonic, Outcome};
 
-/// Idle destinations that are remembered, at most. The least recently used is evicted first, which costs it one extra
-/// attempt.
-pub(super) const REMEMBERED_MAX: usize = 1_024;
-/// A lane has several destinations if it saw more than one within this time. A single one may use all slots.
-const OTHERS_WINDOW: Duration = Duration::from_secs(60);
 /// How long a claimed message waits for a slot of its destination before it is deferred.
-const PARKED_TIME_MAX: Duration = Duration::from_secs(1);
-/// A destination that uses its whole share and has given no result for this long is slow. Its messages leave the lane
-/// then: parked ones take the room of others. Longer than the answers of a distant target take.
-const STALLED_AFTER: Duration = Duration::from_millis(250);
-/// Average distance between deferred messages of one destination, so that the load on the store does not grow with the
-/// backlog.
-const DEFERRED_GAP: Duration = Duration::from_millis(2);
-/// Deferred messages come back in groups at multiples of this time: one claim per group.
-const DEFERRED_STEP: Duration = Duration::from_millis(100);
-/// This many different messages in a row without an answer open the breaker of their destination. Fewer may be the
-/// fault of a message.
-const SILENT_MAX: usize = 3;
+pub(super) const PARKED_TIME_MAX: Duration = Duration::from_secs(1);
+/// A destination that uses its whole share and has given no result for this long is slow, unless its answers are known to
+/// take longer. Its messages leave the lane then: parked ones take the room of others.
+const STALLED_AFTER_MIN: Duration = Duration::from_millis(250);
 
-/// The detail of a deferral because all slots of the destination are taken.
-pub(super) fn busy_detail() -> String {
-    not_sent("the destination has as many messages under way as it may have")
-}
-
-/// The detail of a message that was not sent, because of `why`.
-fn not_sent(why: &str) -> String {
-    format!("{}{why}", Attempt::DEFERRED_DETAIL_PREFIX)
+/// When a destination without a result is stalled: after twice the time of its recent answers, within bounds.
+fn stalled_after(answer_time: Option<Duration>) -> Duration {
+    (answer_time.unwrap_or_default() * 2).clamp(STALLED_AFTER_MIN, PARKED_TIME_MAX)
 }
 
 /// After a message waited in vain, others without a slot are deferred at once for this long: otherwise each claim would
 /// fill the lane with messages that cannot be sent.
 const SLOW_TIME: Duration = Duration::from_secs(2);
 
-/// A message that needs a slot.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    pub(super) destination: u64,
-    /// It is sent in a call of its own.
-    pub(super) is_alone: bool,
-    /// It is a suspect: it may have killed a process.
-    pub(super) is_suspect: bool,
-}
-
-/// What to do with a message, by the state of its destination.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// Send it, perhaps as the trial of its destination.
-    Go { is_trial: bool },
-    /// Keep it until its destination has a free slot.
-    Park,
-    /// Defer it; no attempt counts.
-    Defer { at: Timestamp, outcome: Outcome, detail: String },
-    /// It would be denied like the last one: fail it without a call.
-    Deny { detail: String },
-}
-
 #[derive(Debug)]
-struct Destination {
-    under_way: usize,
+pub(super) struct Destination {
+    pub(super) under_way: usize,
     /// Whether a trial is running.
-    is_tried: bool,
-    parked: VecDeque<(Monotonic, Job)>,
-    breaker: Breaker,
+    pub(super) is_tried: bool,
+    pub(super) parked: VecDeque<(Monotonic, Job)>,
+    pub(super) breaker: Breaker,
     /// Why the breaker is open: the result of the last attempt.
-    cause: Option<(Outcome, String)>,
+    pub(super) cause: Option<(Outcome, String)>,
     /// Recent messages without an answer, each once. Cleared by any answer.
-    silent: Vec<u64>,
+    pub(super) silent: Vec<u64>,
+    /// Recent messages that it denied, each once. Cleared when it takes one, or refuses it for what it is.
+    pub(super) denied: Vec<u64>,
     /// When it last gave a result, or got a message while it had none.
-    progress_at: Monotonic,
+    pub(super) progress_at: Monotonic,
+    /// How long it may give no result while it uses its whole share.
+    stalled_after: Duration,
+    /// It is slow because it gave no result for that long.
+    is_stalled: bool,
     /// When the last deferred message comes back.
-    deferred_to: Monotonic,
+    pub(super) deferred_to: Monotonic,
     /// The destination was too slow: until then, messages without a slot are deferred at once.
     slow_until: Monotonic,
-    used: u64,
+    pub(super) used: u64,
 }
 
 impl Destination {
-    fn new() -> Self {
+    /// A destination whose recent answers took `answer_time`.
+    pub(super) fn new(answer_time: Option<Duration>) -> Self {
         Self {
             under_way: 0,
             is_tried: false,
@@ -99,333 +59,60 @@ impl Destination {
             breaker: Breaker::new(),
             cause: None,
             silent: Vec::new(),
+            denied: Vec::new(),
             progress_at: Monotonic::default(),
+            stalled_after: stalled_after(answer_time),
+            is_stalled: false,
             deferred_to: Monotonic::default(),
             slow_until: Monotonic::default(),
             used: 0,
         }
     }
 
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.under_way == 0 && self.parked.is_empty()
     }
 
+    /// When it is stalled, if it gives no result before.
+    fn stalled_at(&self) -> Monotonic {
+        self.progress_at.saturating_add(self.stalled_after)
+    }
+
     /// When the first parked message has waited for too long, if nothing happens before.
-    fn parked_until(&self) -> Option<Monotonic> {
+    pub(super) fn parked_until(&self) -> Option<Monotonic> {
         let (since, _) = self.parked.front()?;
-        let stalled_at = self.progress_at.saturating_add(STALLED_AFTER);
-        Some(since.saturating_add(PARKED_TIME_MAX).min(stalled_at))
+        Some(since.saturating_add(PARKED_TIME_MAX).min(self.stalled_at()))
+    }
+
+    /// Whether a message without a slot is deferred at once.
+    pub(super) fn is_slow(&mut self, now: Monotonic) -> bool {
+        if self.stalled_at() <= now {
+            self.be_slow(now);
+        }
+        now < self.slow_until
+    }
+
+    /// Its messages waited in vain: it is slow from now on.
+    pub(super) fn be_slow(&mut self, now: Monotonic) {
+        self.slow_until = now.saturating_add(SLOW_TIME);
+        self.is_stalled = self.stalled_at() <= now;
+    }
+
+    /// An answer took `took`, and recent ones `answer_time`. One that comes soon enough shows that it had not stalled.
+    pub(super) fn answered(&mut self, took: Duration, answer_time: Duration) {
+        self.stalled_after = stalled_after(Some(answer_time));
+        if self.is_stalled && took < PARKED_TIME_MAX {
+            self.is_stalled = false;
+            self.slow_until = Monotonic::default();
+            self.deferred_to = Monotonic::default();
+        }
     }
 
     /// Whether it equals a new entry.
-    fn is_default(&self) -> bool {
-        self.is_idle() && self.silent.is_empty() && self.breaker.allows() == Allow::All
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Destinations {
-    table: HashMap<u64, Destination>,
-    /// Destinations with parked messages, each once, in round-robin order.
-    turns: VecDeque<u64>,
-    parked: usize,
-    last_claimed: Option<u64>,
-    /// When two messages in a row last had different destinations.
-    others_at: Option<Monotonic>,
-    /// Destinations whose breaker is not closed.
-    open: usize,
-    uses: u64,
-    /// When the timer for parked messages fires, if one is set.
-    armed_at: Option<Monotonic>,
-    #[cfg(test)]
-    visits: std::cell::Cell<usize>,
-}
-
-impl Destinations {
-    /// A message to `key` was claimed.
-    pub(super) fn claimed(&mut self, key: u64, now: Monotonic) {
-        if self.last_claimed.is_some_and(|last| last != key) {
-            self.others_at = Some(now);
-        }
-        self.last_claimed = Some(key);
-    }
-
-    fn has_others(&self, now: Monotonic) -> bool {
-        self.others_at.is_some_and(|at| now.since(at) < OTHERS_WINDOW)
-    }
-
-    /// Decides about a message while `free` slots of the lane are free. [`Admission::Go`] takes a slot.
-    pub(super) fn admit(&mut self, message: Candidate, free: usize, under_way: usize, now: Now) -> Admission {
-        let Candidate { destination: key, is_alone, is_suspect } = message;
-        let has_others = self.has_others(now.mono());
-        self.uses += 1;
-        // At most this many entries are busy.
-        let busy_max = under_way + self.parked;
-        if !self.table.contains_key(&key) {
-            // More than one is too many where more were busy a moment ago.
-            self.evict((self.table.len() + 1).saturating_sub(REMEMBERED_MAX + busy_max));
-        }
-        let entry = self.table.entry(key).or_insert_with(Destination::new);
-        entry.used = self.uses;
-        entry.breaker.half_open_after(now.mono());
-        let allowed = entry.breaker.allows();
-        let is_open = match allowed {
-            Allow::All => false,
-            Allow::One => entry.is_tried,
-            Allow::Nothing => true,
-        };
-        // A suspect must be tried alone, and there is one at a time: it passes an open breaker.
-        if is_open && !is_suspect {
-            return self.defer_or_deny(key, now);
-        }
-        // A destination may use as many slots as are free: one slow destination leaves half of them, two leave a third.
-        if has_others && entry.under_way >= free && !is_alone {
-            if now.mono().since(entry.progress_at) >= STALLED_AFTER {
-                entry.slow_until = now.mono().saturating_add(SLOW_TIME);
-            }
-            if now.mono() >= entry.slow_until {
-                return Admission::Park;
-            }
-            let at = self.defer_to(key, None, now);
-            return Admission::Defer { at, outcome: Outcome::Throttled, detail: busy_detail() };
-        }
-        if entry.under_way == 0 {
-            entry.progress_at = now.mono();
-        }
-        entry.under_way += 1;
-        let is_trial = allowed == Allow::One && !entry.is_tried;
-        entry.is_tried |= is_trial;
-        Admission::Go { is_trial }
-    }
-
-    fn defer_or_deny(&mut self, key: u64, now: Now) -> Admission {
-        let entry = self.table.get(&key);
-        let until = entry.and_then(|entry| entry.breaker.probe_at());
-        match entry.and_then(|entry| entry.cause.clone()) {
-            Some((Outcome::Denied, detail)) if until.is_some() => Admission::Deny {
-                detail: not_sent(&format!("the destination denied the message before: {detail}")),
-            },
-            Some((outcome, detail)) => {
-                let outcome = if outcome.counts() { Outcome::Unreachable } else { outcome };
-                let detail = not_sent(&format!("the destination failed before: {detail}"));
-                Admission::Defer { at: self.defer_to(key, until, now), outcome, detail }
-            }
-            None => {
-                let detail = not_sent("the destination is being tried with another message");
-                Admission::Defer { at: self.defer_to(key, until, now), outcome: Outcome::Unreachable, detail }
-            }
-        }
-    }
-
-    /// When a deferred message to `key` comes back: not before `until`, and spread from the others.
-    pub(super) fn defer_to(&mut self, key: u64, until: Option<Monotonic>, now: Now) -> Timestamp {
-        let soonest = now.mono().saturating_add(PARKED_TIME_MAX);
-        let mut at = until.unwrap_or(soonest).max(now.mono());
-        // All destinations together come back as often as a single one would.
-        let gap = DEFERRED_GAP.saturating_mul(u32::try_from(self.open.max(1)).unwrap_or(u32::MAX));
-        if let Some(entry) = self.table.get_mut(&key) {
-            at = at.max(entry.deferred_to);
-            entry.deferred_to = at.saturating_add(gap);
-        }
-        let step = DEFERRED_STEP.as_micros() as u64;
-        let at = Monotonic::from_micros(at.as_micros().div_ceil(step).saturating_mul(step));
-        now.wall().saturating_add(at.since(now.mono()))
-    }
-
-    /// Parks `job` until its destination has a free slot.
-    pub(super) fn park(&mut self, key: u64, job: Job, now: Monotonic) {
-        let entry = self.table.entry(key).or_insert_with(Destination::new);
-        if entry.parked.is_empty() {
-            self.turns.push_back(key);
-        }
-        entry.parked.push_back((now, job));
-        self.parked += 1;
-    }
-
-    pub(super) fn parked(&self) -> usize {
-        self.parked
-    }
-
-    /// The next parked message whose destination has a free slot; destinations take turns.
-    pub(super) fn unpark(&mut self, free: usize, now: Monotonic) -> Option<Job> {
-        let has_others = self.has_others(now);
-        for _ in 0..self.turns.len() {
-            let key = self.turns.pop_front()?;
-            let Some(entry) = self.table.get_mut(&key) else { continue };
-            let may_go = !has_others || entry.under_way < free;
-            let job = if may_go { entry.parked.pop_front() } else { None };
-            self.parked -= usize::from(job.is_some());
-            if !entry.parked.is_empty() {
-                self.turns.push_back(key);
-            }
-            if let Some((_, job)) = job {
-                return Some(job);
-            }
-        }
-        None
-    }
-
-    /// When the next parked message must be deferred.
-    fn parked_until(&self) -> Option<Monotonic> {
-        self.turns.iter().filter_map(|key| self.table.get(key)?.parked_until()).min()
-    }
-
-    /// The time to set a timer for, unless one is set that fires before or nothing is parked.
-    pub(super) fn arm(&mut self) -> Option<Monotonic> {
-        let at = self.parked_until()?;
-        let is_first = self.armed_at.is_none_or(|armed_at| at < armed_at);
-        is_first.then(|| *self.armed_at.insert(at))
-    }
-
-    /// A timer fired: it must be armed again.
-    pub(super) fn disarm(&mut self) {
-        self.armed_at = None;
-    }
-
-    /// Removes messages that were parked for too long or whose destination has stalled, with their destinations.
-    pub(super) fn overdue(&mut self, now: Monotonic) -> Vec<(u64, Job)> {
-        let overdue = self.take_parked(|entry| entry.parked_until().is_some_and(|until| until <= now));
-        for (key, _) in &overdue {
-            if let Some(entry) = self.table.get_mut(key) {
-                entry.slow_until = now.saturating_add(SLOW_TIME);
-            }
-        }
-        overdue
-    }
-
-    /// Removes all parked messages, with their destinations.
-    pub(super) fn take_all(&mut self) -> Vec<(u64, Job)> {
-        self.take_parked(|_| true)
-    }
-
-    /// Removes parked messages, of each destination as long as `is_first_taken` says so of the first.
-    fn take_parked(&mut self, is_first_taken: impl Fn(&Destination) -> bool) -> Vec<(u64, Job)> {
-        let mut taken = Vec::new();
-        for key in std::mem::take(&mut self.turns) {
-            let Some(entry) = self.table.get_mut(&key) else { continue };
-            while is_first_taken(entry)
-                && let Some((_, job)) = entry.parked.pop_front()
-            {
-                taken.push((key, job));
-            }
-            if entry.parked.is_empty() {
-                self.drop_if_default(key);
-            } else {
-                self.turns.push_back(key);
-            }
-        }
-        self.parked -= taken.len();
-        taken
-    }
-
-    /// A message to `key` has a result: frees its slot.
-    pub(super) fn ended(&mut self, key: u64, is_trial: bool, now: Monotonic) {
-        if let Some(entry) = self.table.get_mut(&key) {
-            entry.progress_at = now;
-            entry.under_way = entry.under_way.saturating_sub(1);
-            entry.is_tried &= !is_trial;
-        }
-        self.drop_if_default(key);
-    }
-
-    /// The destination answered a message. Returns whether that closed its breaker.
-    pub(super) fn answered(&mut self, key: u64) -> bool {
-        let Some(entry) = self.table.get_mut(&key) else { return false };
-        entry.silent.clear();
-        let is_closed = entry.breaker.close_after_success();
-        if is_closed {
-            self.open = self.open.saturating_sub(1);
-            entry.cause = None;
-            entry.deferred_to = Monotonic::default();
-        }
-        self.drop_if_default(key);
-        is_closed
-    }
-
-    /// The destination did not answer `message`. Returns whether its breaker must open: while a trial runs, only the
-    /// trial counts.
-    pub(super) fn record_no_answer(&mut self, key: u64, message: u64, is_trial: bool) -> bool {
-        let entry = self.table.entry(key).or_insert_with(Destination::new);
-        if !entry.silent.contains(&message) && entry.silent.len() < SILENT_MAX {
-            entry.silent.push(message);
-        }
-        match entry.breaker.allows() {
-            Allow::One => is_trial,
-            Allow::All | Allow::Nothing => entry.silent.len() >= SILENT_MAX,
-        }
-    }
-
-    /// Whether the failure of a message counts against its destination: while a trial runs, only the trial counts.
-    pub(super) fn is_evidence(&self, key: u64, is_trial: bool) -> bool {
-        is_trial || self.table.get(&key).is_none_or(|entry| entry.breaker.allows() != Allow::One)
-    }
-
-    /// Opens the breaker of a destination. Returns until when, and whether it was closed before.
-    pub(super) fn trip(
-        &mut self,
-        key: u64,
-        cause: (Outcome, String),
-        retry_after: Option<Duration>,
-        now: Monotonic,
-        random: &mut Random,
-    ) -> (Monotonic, bool) {
-        let entry = self.table.entry(key).or_insert_with(Destination::new);
-        let is_new = entry.breaker.allows() == Allow::All;
-        self.open += usize::from(is_new);
-        entry.cause = Some(cause);
-        (entry.breaker.trip(now, retry_after, random), is_new)
-    }
-
-    /// Until when the breaker of the destination is open, if it is.
-    pub(super) fn open_until(&self, key: u64) -> Option<Monotonic> {
-        self.table.get(&key)?.breaker.probe_at()
-    }
-
-    /// Destinations whose breaker is not closed.
-    pub(super) fn open(&self) -> usize {
-        self.open
-    }
-
-    fn drop_if_default(&mut self, key: u64) {
-        if self.table.get(&key).is_some_and(Destination::is_default) {
-            self.table.remove(&key);
-        }
-    }
-
-    /// Evicts the `count` least recently used of the idle entries, or all of them, in one pass: after a backlog there may be
-    /// thousands, and a step must not take long.
-    fn evict(&mut self, count: usize) {
-        if count == 0 {
-            return;
-        }
-        let mut idle = Vec::new();
-        for (key, entry) in &self.table {
-            #[cfg(test)]
-            self.visits.set(self.visits.get() + 1);
-            if entry.is_idle() {
-                idle.push((entry.used, *key));
-            }
-        }
-        if count < idle.len() {
-            idle.select_nth_unstable(count);
-            idle.truncate(count);
-        }
-        for (_, key) in idle {
-            if self.table.remove(&key).is_some_and(|entry| entry.breaker.allows() != Allow::All) {
-                self.open = self.open.saturating_sub(1);
-            }
-        }
-    }
-
-    /// How many entries were looked at to find those to evict.
-    #[cfg(test)]
-    pub(super) fn visits(&self) -> usize {
-        self.visits.get()
-    }
-
-    /// How many destinations are remembered or busy.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.table.len()
+    pub(super) fn is_default(&self) -> bool {
+        self.is_idle()
+            && self.silent.is_empty()
+            && self.denied.is_empty()
+            && self.breaker.allows() == Allow::All
     }
 }

@@ -9,7 +9,7 @@ use super::{
     call_timeouts::CallTimeouts,
     claim_timing::{ClaimAnswer, ClaimTime, ClaimTiming},
     claims::{ClaimState, Claims},
-    destination::Destinations,
+    destinations::Destinations,
     gate::Gate,
     rate::Bucket,
     settle_queue::SettleQueue,
@@ -276,7 +276,7 @@ impl Lane {
         for job in self.claims.take_waiting() {
             self.release(job, step);
         }
-        for (_, job) in self.destinations.take_all() {
+        for job in self.destinations.take_all() {
             self.release(job, step);
         }
     }

@@ -8,6 +8,8 @@
 //! knows what is due. Wake-ups are hints; the [sweep](SweepSettings) is the truth.
 
 mod action;
+mod admission;
+mod answers;
 mod breaker;
 mod budget;
 mod call;
@@ -16,10 +18,12 @@ mod claim_timing;
 mod claims;
 mod deliver;
 mod destination;
+mod destinations;
 mod event;
 mod gate;
 mod lane;
 mod lease;
+mod newcomers;
 mod random;
 mod rate;
 mod scheduler;

@@ -20,7 +20,7 @@ pub struct DeliveryTerms {
     pub max_lateness: Option<Duration>,
     /// Its own retry settings.
     pub retry: Option<Box<RetryOverride>>,
-    /// Bytes of its body.
+    /// Its [bytes](crate::StoredMessage::bytes).
     pub bytes: usize,
     /// A hash of its id.
     pub message: u64,
@@ -39,7 +39,7 @@ impl DeliveryTerms {
             lost_at: leased.lost_at.filter(|at| leased.ready <= *at),
             max_lateness: leased.message.max_lateness,
             retry: leased.message.retry.clone(),
-            bytes: leased.message.body.len(),
+            bytes: leased.message.bytes(),
             message: hash_of(leased.message.id.as_str()),
             destination: 0,
         }
@@ -111,7 +111,7 @@ pub fn wait_after_loss(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Backoff;
+    use crate::{Backoff, MessageId, Receipt, SinkName, StoredMessage, Topic};
 
     const NOW: Timestamp = Timestamp::from_millis(10_000);
 
@@ -131,6 +131,24 @@ mod tests {
 
     fn decide(terms: &DeliveryTerms) -> Triage {
         triage(NOW, terms, &RetryPolicy { attempts: 3, ..RetryPolicy::default() })
+    }
+
+    #[test]
+    fn the_bytes_of_a_claim_are_those_of_body_and_properties() {
+        let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("t").unwrap());
+        let mut message = StoredMessage::new(id.clone(), SinkName::queue(), topic, NOW);
+        message.properties.put("name", &"v".repeat(4_096));
+        let receipt = Receipt { shard: 0, id, token: 1 };
+        let leased = LeasedMessage {
+            message,
+            receipt,
+            ready: NOW,
+            attempt: 1,
+            lost: LeaseLoss::None,
+            lost_at: None,
+            fence: None,
+        };
+        assert_eq!(DeliveryTerms::of(&leased).bytes, 4 + 4_096);
     }
 
     #[test]

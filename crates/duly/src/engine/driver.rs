@@ -238,7 +238,11 @@ impl Driver {
                         Event::Settled { settle, lost }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "settle failed");
+                        // The store may refuse a batch for one message: the scheduler repeats it in parts.
+                        let first = batch.first().and_then(|(job, _)| self.in_flight.get(job));
+                        let only = first.filter(|_| batch.len() == 1);
+                        let id = only.map(|claimed| claimed.leased.message.id.as_str());
+                        tracing::warn!(%error, count = batch.len(), id, "settle failed");
                         Event::SettleFailed { settle }
                     }
                 }

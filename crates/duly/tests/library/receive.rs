@@ -1,13 +1,17 @@
 //! The built-in queue: receive, ack, nack, extend.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
+use duly::ports::store::Claim;
 use duly::{
-    Clock, DeadReason, Duly, ManualClock, Message, Monotonic, Now, Receive, RetryOverride, Settled, Sleep,
-    State, millis, minutes, seconds,
+    Clock, DeadReason, Duly, ManualClock, Message, Monotonic, Now, Properties, Receive, RetryOverride,
+    Settled, Sleep, State, millis, minutes, seconds,
 };
 use duly_stores::MemoryStore;
 
@@ -230,4 +234,29 @@ async fn a_receive_gives_no_more_bytes_than_fit_and_the_next_one_the_rest() {
     let first = bench.duly.receive("order", all.clone()).await.unwrap();
     let rest = bench.duly.receive("order", all).await.unwrap();
     assert_eq!((first.len(), rest.len()), (16, 4));
+}
+
+#[tokio::test]
+async fn a_receive_from_many_queues_gives_no_more_bytes_than_one_from_a_single_queue() {
+    let bench = Bench::start().await;
+    let queues = ["a", "b", "c"];
+    for queue in queues {
+        // Empty bodies: properties count as well, and each queue has more than fits.
+        for _ in 0..70 {
+            let large = (0..63).fold(Message::to(queue), |message, n| {
+                message.property(format!("p{n}"), "v".repeat(Properties::VALUE_MAX))
+            });
+            bench.send(large).await;
+        }
+    }
+    let all = Receive { max: 1_000, ..Receive::default() };
+    let mut received = BTreeSet::new();
+    while received.len() < 3 * 70 {
+        let some = bench.duly.receive_any(&queues, all.clone()).await.unwrap();
+        let bytes: usize = some.iter().map(|received| received.message.bytes()).sum();
+        assert!(!some.is_empty() && bytes <= Claim::BYTES_MAX, "{bytes} bytes in {} messages", some.len());
+        assert!(some.iter().all(|received| received.attempt == 1), "what did not fit was released");
+        received.extend(some.into_iter().map(|received| received.message.id));
+        bench.calm().await;
+    }
 }

@@ -10,7 +10,7 @@ use std::{
     task::Poll,
 };
 
-use duly::{Accepted, Duly, Error, ManualClock, Message, Receive, State, minutes, seconds};
+use duly::{Accepted, Duly, Error, ManualClock, Message, Receive, State, millis, minutes, seconds};
 use duly_stores::MemoryStore;
 
 use super::*;
@@ -135,4 +135,31 @@ async fn a_handler_that_starts_while_duly_stops_claims_nothing() {
     let record = store.get(std::slice::from_ref(&id)).await.unwrap().remove(0).unwrap();
     assert_eq!(record.state, State::Pending, "no lease is left behind");
     drop(clock);
+}
+
+#[tokio::test]
+async fn a_settlement_that_the_store_refuses_leaves_those_of_all_others_alone() {
+    let (duly, clock, store) = start().await;
+    for queue in ["order", "other"] {
+        duly.handle(queue, |_| async {}).start().await.unwrap();
+    }
+    let refused = duly.send(Message::to("order").id("bad").after(seconds(1))).await.unwrap().id;
+    store.refuse_settles_of(Some(refused.clone()));
+    for n in 0..40 {
+        duly.send(Message::to("order").after(seconds(1))).await.unwrap();
+        duly.send(Message::to("other").after(seconds(1 + n / 4))).await.unwrap();
+    }
+    let pass = async |seconds: u64| {
+        for _ in 0..seconds * 20 {
+            clock.advance(millis(50));
+            calm().await;
+        }
+    };
+    pass(15).await;
+    assert_eq!(duly.totals().await.unwrap().delivered, 80);
+    assert_eq!(duly.get(&refused).await.unwrap().unwrap().state, State::InFlight);
+    store.refuse_settles_of(None);
+    pass(6).await;
+    let record = duly.get(&refused).await.unwrap().unwrap();
+    assert_eq!((record.state, record.attempts), (State::Delivered, 1), "it was handled once");
 }

@@ -8,6 +8,9 @@ use std::{
 
 use duly_core::{MessageId, Now, State, Timestamp, store::Changed};
 
+/// One message alone may be denied for what it is: so many show that their topic denies.
+const DENIED_MIN: usize = 3;
+
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broken {
@@ -101,8 +104,8 @@ pub(super) struct Ledger {
     pub(super) losses: u32,
     /// Copies that arrived although the target's answer said "unknown" or never came.
     pub(super) unacknowledged: u32,
-    /// Topics that denied a message: what goes there may be given up without a try of its own.
-    denied: BTreeSet<String>,
+    /// Messages that were denied, by topic. After several, what goes there may be given up without a try of its own.
+    denied: BTreeMap<String, BTreeSet<MessageId>>,
     /// The first sink was paused, for sure.
     pub(super) paused: bool,
     /// The latest time that anything was told to wait for. A retry's time is kept as wall time, so after a step
@@ -218,8 +221,8 @@ impl Ledger {
     }
 
     /// A topic denied a message. While it is not asked again, its other messages count as denied, too.
-    pub(super) fn deny(&mut self, lane: &str, topic: &str) {
-        self.denied.insert(format!("{lane}/{topic}"));
+    pub(super) fn deny(&mut self, lane: &str, topic: &str, id: &MessageId) {
+        self.denied.entry(format!("{lane}/{topic}")).or_default().insert(id.clone());
     }
 
     pub(super) fn was_refused(&mut self, id: &MessageId) {
@@ -258,7 +261,7 @@ impl Ledger {
             // A claim lost with the process counts as a try, though none may have begun.
             Some(State::Dead)
                 if !entry.refused
-                    && !self.denied.contains(&entry.target)
+                    && self.denied.get(&entry.target).is_none_or(|denied| denied.len() < DENIED_MIN)
                     && entry.tries + losses * in_flight_max.min(1) < entry.limit =>
             {
                 Some(Broken::DeadWithoutCause(traced("was given up")))

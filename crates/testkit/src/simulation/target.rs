@@ -118,7 +118,7 @@ impl Target {
                 *self.away_until.lock().unwrap() = until;
             }
             Reaction::Topic(Trouble::Denied) => {
-                world.ledger().deny(&message.lane().to_string(), message.topic.as_str())
+                world.ledger().deny(&message.lane().to_string(), message.topic.as_str(), id)
             }
             Reaction::Unknown(false) | Reaction::Hangs(false) | Reaction::Topic(Trouble::Silent) => {}
         }

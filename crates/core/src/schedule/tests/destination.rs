@@ -21,6 +21,10 @@ pub(super) fn about_destination(outcome: Outcome) -> AttemptResult {
     AttemptResult::Failed { outcome, detail: "no".into(), retry_after: None, scope: ErrorScope::Destination }
 }
 
+pub(super) fn denied() -> AttemptResult {
+    AttemptResult::failed(Outcome::Denied, "no permission")
+}
+
 impl Bench {
     /// Due messages to these destinations, each a message of its own.
     pub(super) fn feed_to(&mut self, destinations: &[u64]) -> Vec<Job> {
@@ -193,10 +197,8 @@ fn an_open_destination_lets_one_message_try_when_its_time_has_come_and_closes_on
 #[test]
 fn a_forbidden_destination_is_asked_once_in_a_while_and_its_messages_die_by_their_policy() {
     let mut bench = Bench::with(lane());
-    let jobs = bench.feed_to(&[BAD, GOOD]);
-    bench.ends_now(|job| {
-        Some(if job == jobs[0] { AttemptResult::failed(Outcome::Denied, "no permission") } else { done() })
-    });
+    let jobs = bench.feed_to(&[BAD, BAD, BAD, GOOD]);
+    bench.ends_now(|job| Some(if job == jobs[3] { done() } else { denied() }));
     bench.settles();
     bench.hint(A, bench.now().wall());
     bench.claim_of(A);

@@ -67,9 +67,9 @@ fn what_may_have_arrived_is_not_recorded_as_denied() {
     let mut bench = Bench::with(lane());
     bench.feed_to(&[BAD; 2]);
     let (first, _) = bench.deliveries().remove(0);
-    bench.feed_to(&[BAD]);
+    bench.feed_to(&[BAD; 3]);
     let (second, _) = bench.deliveries().remove(0);
-    bench.delivered(second, vec![AttemptResult::failed(Outcome::Denied, "no permission")]);
+    bench.delivered(second, vec![denied(), denied(), denied()]);
     bench.settles();
     let reset = || AttemptResult::failed(Outcome::Unknown, "connection lost");
     bench.delivered(first, vec![reset(), reset()]);
@@ -160,19 +160,19 @@ fn a_message_that_is_denied_without_being_sent_takes_no_token() {
     let mut bench = Bench::with(LaneSettings { rate: Some(rate), ..lane() });
     bench.hint(A, bench.now().wall());
     bench.claim_of(A);
-    let first = DeliveryTerms { destination: BAD, message: 0, ..bench.due() };
-    bench.give(A, vec![first], None);
-    bench.ends_now(|_| Some(AttemptResult::failed(Outcome::Denied, "no")));
+    let terms = |messages: std::ops::Range<u64>, bench: &Bench| {
+        messages.map(|message| DeliveryTerms { destination: BAD, message, ..bench.due() }).collect()
+    };
+    bench.give(A, terms(0..3, &bench), None);
+    bench.ends_now(|_| Some(denied()));
     bench.settles();
     bench.hint(A, bench.now().wall());
-    assert_eq!(bench.claim_of(A), Some(9));
-    let terms: Vec<_> =
-        (1..10).map(|message| DeliveryTerms { destination: BAD, message, ..bench.due() }).collect();
-    bench.give(A, terms, None);
+    assert_eq!(bench.claim_of(A), Some(7));
+    bench.give(A, terms(3..10, &bench), None);
     assert_eq!(bench.deliveries(), []);
     bench.settles();
     bench.hint(A, bench.now().wall());
-    assert_eq!(bench.claim_of(A), Some(9), "nothing was sent");
+    assert_eq!(bench.claim_of(A), Some(7), "nothing was sent");
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn a_suspect_is_not_cleared_without_a_try() {
 #[test]
 fn nothing_is_denied_while_the_destination_is_being_tried() {
     let mut bench = Bench::with(lane());
-    bench.feed_to(&[BAD]);
-    bench.ends_now(|_| Some(AttemptResult::failed(Outcome::Denied, "no permission")));
+    bench.feed_to(&[BAD; 3]);
+    bench.ends_now(|_| Some(denied()));
     bench.settles();
     bench.pass(ms(500));
     bench.settles();
@@ -212,6 +212,53 @@ fn nothing_is_denied_while_the_destination_is_being_tried() {
     let settles = bench.settles();
     bench.delivered(delivery, vec![done()]);
     assert!(!matches!(settles[0].1, Settlement::Dead { .. }), "the right was granted, and yet: {settles:?}");
+}
+
+#[test]
+fn a_denied_message_costs_its_neighbours_nothing() {
+    let mut bench = Bench::with(lane());
+    for round in 0..5 {
+        let jobs = bench.feed_to(&[BAD; 4]);
+        let (delivery, sent) = bench.deliveries().remove(0);
+        assert_eq!(sent, jobs, "round {round}: all are sent");
+        // Two are denied, then those behind them arrive.
+        bench.delivered(delivery, vec![denied(), denied(), done(), done()]);
+        let settles = bench.settles();
+        let is_delivered = |job| settles.contains(&(job, Settlement::Delivered { receipt: None }));
+        assert!(is_delivered(jobs[2]) && is_delivered(jobs[3]), "{settles:?}");
+    }
+}
+
+#[test]
+fn a_message_that_is_denied_again_and_again_denies_no_other() {
+    let mut bench = Bench::with(lane());
+    for _ in 0..6 {
+        bench.hint(A, bench.now().wall());
+        bench.claim_of(A);
+        let poison = DeliveryTerms { destination: BAD, message: 77, ..bench.due() };
+        bench.give(A, vec![poison], None);
+        bench.ends_now(|_| Some(denied()));
+        bench.settles();
+        bench.pass(Duration::from_secs(1));
+    }
+    let good = bench.feed_to(&[BAD]);
+    assert_eq!(bench.deliveries()[0].1, good);
+}
+
+#[test]
+fn a_trial_that_is_denied_after_an_outage_lets_the_others_go() {
+    let mut bench = Bench::with(lane());
+    bench.feed_to(&[BAD]);
+    bench.ends_now(|_| Some(about_destination(Outcome::Unreachable)));
+    bench.settles();
+    bench.pass(ms(500));
+    let jobs = bench.feed_to(&[BAD]);
+    let (delivery, sent) = bench.deliveries().remove(0);
+    assert_eq!(sent, jobs, "its trial");
+    bench.delivered(delivery, vec![denied()]);
+    bench.settles();
+    let jobs = bench.feed_to(&[BAD, BAD]);
+    assert_eq!(bench.deliveries()[0].1, jobs, "it answers, and one message says nothing about others");
 }
 
 #[test]

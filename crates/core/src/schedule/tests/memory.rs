@@ -3,7 +3,7 @@
 use super::{bench::*, destination::*};
 use crate::{
     Outcome,
-    schedule::{LaneSettings, destination::REMEMBERED_MAX},
+    schedule::{LaneSettings, destinations::REMEMBERED_MAX},
 };
 
 /// Destinations of one call, and so under way together.
