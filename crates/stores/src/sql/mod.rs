@@ -37,6 +37,7 @@ mod statement;
 mod sweep;
 mod text;
 mod unconfirmed;
+mod unreadable_ids;
 mod work;
 mod write;
 mod writes;
@@ -70,6 +71,7 @@ use self::{
     redis_index::PendingIndexEntries,
     row::Bodies,
     unconfirmed::UnconfirmedCalls,
+    unreadable_ids::UnreadableIds,
     writes::Writes,
 };
 pub(crate) use self::{
@@ -96,6 +98,7 @@ pub struct SqlStore {
     calls: Calls,
     writes: Writes,
     membership: Membership,
+    unreadable_ids: UnreadableIds,
 }
 
 /// What was found in the database when the store was opened.

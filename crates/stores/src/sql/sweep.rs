@@ -165,7 +165,7 @@ impl SqlStore {
             match row.int(0)? {
                 0 => found.has_outbox_rows = true,
                 1 => found.paused.push(row.int(1)?),
-                2 => found.leases.extend(MessageId::parse(&row.text(2)?).ok().zip(row.maybe_int(1)?)),
+                2 => found.leases.extend(self.id_in(&row, 2)?.zip(row.maybe_int(1)?)),
                 3 => found.kept.oldest = row.maybe_int(1)?,
                 _ => found.kept.count = row.int(1)?,
             }
