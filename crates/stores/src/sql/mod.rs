@@ -78,6 +78,7 @@ pub(crate) use self::{
     claim::{BATCH_MAX, ClaimRequest, Owned},
     query::ASKED_MAX,
     redis_index::{Entry, NEAR},
+    sweep::report_failed,
 };
 use crate::shared::{membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime};
 
@@ -97,8 +98,8 @@ pub struct SqlStore {
     slots: Slots,
     calls: Calls,
     writes: Writes,
-    membership: Membership,
     unreadable_ids: UnreadableIds,
+    membership: Membership,
 }
 
 /// What was found in the database when the store was opened.
