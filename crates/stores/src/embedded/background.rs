@@ -52,6 +52,7 @@ pub(super) fn run(shared: &Shared) {
         let before = shared.progress();
         let kept = {
             let _round = super::locked(&shared.round);
+            let _steps = shared.steps.begin_round();
             run_round(shared, &mut rounds)
         };
         shared.room.notify_waiters();

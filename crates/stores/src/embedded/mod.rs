@@ -40,6 +40,7 @@ mod refill;
 mod segment;
 mod sequences;
 mod settle;
+mod stall;
 mod sweep;
 mod table;
 mod tables;
@@ -81,6 +82,7 @@ use self::{
     index::Position,
     journal::{Commit, Kind},
     metrics::Timing,
+    stall::BackgroundSteps,
 };
 pub use backup::{BackupReport, backup, backup_telling, mark_sound, mark_unsound};
 pub use config::EmbeddedConfig;
@@ -118,6 +120,8 @@ struct Shared {
     timing: Timing,
     /// Counts the changes of background work: a round without any is not repeated at once.
     progress: AtomicU64,
+    /// The steps of background work: health sees by them whether it goes on.
+    steps: Arc<BackgroundSteps>,
     /// The numbers of lanes, to be read without the engine's lock. A number here may have been forgotten by the engine.
     lanes: RwLock<HashMap<Lane, u32>>,
     disk: Arc<dyn Disk>,
