@@ -11,6 +11,8 @@ mod claim_log;
 mod compaction;
 mod config;
 mod damage;
+#[cfg(test)]
+mod damage_tests;
 pub mod disk;
 mod ended;
 mod engine;
@@ -116,6 +118,8 @@ struct Shared {
     round: Mutex<()>,
     /// Held while messages move from one position to another. In between they are found at neither, so lists wait for it.
     moves: Mutex<()>,
+    /// Held while a claim passes over what cannot be read in a backlog.
+    surveying: tokio::sync::Mutex<()>,
     claims: ClaimLog,
     timing: Timing,
     /// Counts the changes of background work: a round without any is not repeated at once.

@@ -286,6 +286,7 @@ fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> 
         moved: tokio::sync::Notify::new(),
         round: Mutex::new(()),
         moves: Mutex::new(()),
+        surveying: tokio::sync::Mutex::new(()),
         claims,
         timing: Timing::default(),
         progress: AtomicU64::new(0),
