@@ -13,7 +13,7 @@ use super::{
     RedisStore,
     call::{ITEMS_MAX, number, time_in},
     fault::garbled,
-    keys::{read_claim_order, tag},
+    keys::tag,
     packed, scripts,
 };
 use crate::shared::{
@@ -93,19 +93,10 @@ impl RedisStore {
         let tag = tag(lane);
         let (from, to) = ([b"[", tag.as_slice()].concat(), [b"(", tag.as_slice(), b"\xff"].concat());
         let count = each(limit, shards.len().max(1)) + 1;
-        let (from, to, tag) = (&from, &to, &tag);
+        let (from, to) = (from.as_slice(), to.as_slice());
         let in_shard = |shard| async move {
-            let mut cmd = redis::cmd("ZRANGEBYLEX");
-            cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
-            let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
-            let cut = members.len() == count;
-            let read =
-                |member: Vec<u8>| read_claim_order(&member, tag.len()).map(|candidate| (candidate, member));
-            let candidates = members.into_iter().map(read).collect::<Option<_>>();
-            Ok::<_, StoreError>(ShardCandidates {
-                candidates: candidates.ok_or_else(|| garbled("a position in a lane"))?,
-                cut,
-            })
+            let (candidates, cut) = self.first_waiting(shard, lane, (from, to), count).await?;
+            Ok::<_, StoreError>(ShardCandidates { candidates, cut })
         };
         let of_shard = |owned: Owned| async move { (owned, in_shard(owned.0).await) };
         let reply = join_all(shards.iter().map(|owned| of_shard(*owned))).await;

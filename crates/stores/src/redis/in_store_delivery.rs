@@ -138,15 +138,12 @@ impl StreamDelivery {
         let after = Timestamp::from_millis(now.wall().as_millis() + 1);
         let from = [b"[", self.tag.as_slice()].concat();
         let to = [b"(", self.tag.as_slice(), &six(after)].concat();
-        let (from, to) = (&from, &to);
+        let (from, to) = (from.as_slice(), to.as_slice());
         let in_shard = |shard: u16| async move {
-            let mut cmd = redis::cmd("ZRANGEBYLEX");
-            cmd.arg(self.store.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
-            let members: Vec<Vec<u8>> = self.store.ask(&cmd).await?;
-            let candidates = members
-                .iter()
-                .map(|member| read_claim_order(member, self.tag.len()).map(|candidate| (candidate, shard)));
-            candidates.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a position in a lane"))
+            let (waiting, _) = self.store.first_waiting(shard, &self.lane_text, (from, to), limit).await?;
+            Ok::<_, StoreError>(
+                waiting.into_iter().map(|(candidate, _)| (candidate, shard)).collect::<Vec<_>>(),
+            )
         };
         let first = |shard: u16| async move { (shard, in_shard(shard).await) };
         let all = join_all(owned.iter().map(|(shard, _)| first(*shard))).await;

@@ -56,6 +56,8 @@ impl RedisStore {
             position > &from
                 && source_page.horizon.as_ref().is_none_or(|horizon| position <= horizon)
                 && query.due_to.is_none_or(|to| due < to)
+                // What something else wrote there names no message.
+                && read_position(position).is_ok()
         };
         let mut positions: Vec<_> =
             source_page.positions.iter().filter(|position| within(position)).collect();
