@@ -241,7 +241,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Sorts an error, and logs once if the data was lost.
+    /// Sorts an error, and logs the first one of data that is damaged, and the first of data that is gone.
     fn fault(&self, error: &redis::RedisError) -> StoreError {
         let fault = if self.link.may_have_repeated(error) { repeated(error) } else { sorted(error) };
         self.log_once(fault)
@@ -253,9 +253,7 @@ impl RedisStore {
     }
 
     fn log_once(&self, fault: StoreError) -> StoreError {
-        if fault.kind == StoreErrorKind::Damaged
-            && !self.generation.is_loss_logged.swap(true, std::sync::atomic::Ordering::Relaxed)
-        {
+        if self.generation.logged.is_first_of_its_kind(&fault) {
             tracing::error!(prefix = self.options.prefix, error = %fault, "store data damaged");
         }
         fault

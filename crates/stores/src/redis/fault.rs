@@ -1,5 +1,7 @@
 //! What went wrong in Redis, sorted by what the caller does next.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use duly_core::store::{StoreError, StoreErrorKind};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -52,6 +54,21 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
         _ => (Unavailable, "Redis cannot be reached"),
     };
     StoreError::new(kind, format!("{what} ({error})")).with_source(error.clone())
+}
+
+/// Which faults of the data have been logged. Once of each kind is enough: every call would report it again.
+#[derive(Debug, Default)]
+pub(super) struct LoggedFaults {
+    gone: AtomicBool,
+    damaged: AtomicBool,
+}
+
+impl LoggedFaults {
+    /// Whether this is a fault of the data, and the first of its kind.
+    pub(super) fn is_first_of_its_kind(&self, fault: &StoreError) -> bool {
+        let logged = if is_gone(fault) { &self.gone } else { &self.damaged };
+        fault.kind == StoreErrorKind::Damaged && !logged.swap(true, Relaxed)
+    }
 }
 
 /// What Redis and Lua say of a value of another kind.
@@ -195,5 +212,15 @@ mod tests {
         for error in [sorted(&io), connect_failed(&io), repeated(&io), data_lost] {
             assert!(error.cause::<RedisError>().is_some(), "{error}");
         }
+    }
+
+    #[test]
+    fn data_that_is_gone_is_logged_although_a_damaged_key_was_before() {
+        let (logged, damaged) = (LoggedFaults::default(), garbled("an answer"));
+        assert!(logged.is_first_of_its_kind(&damaged));
+        assert!(!logged.is_first_of_its_kind(&damaged));
+        assert!(logged.is_first_of_its_kind(&data_lost("another generation")));
+        assert!(!logged.is_first_of_its_kind(&data_lost("another generation")));
+        assert!(!logged.is_first_of_its_kind(&StoreError::new(StoreErrorKind::Unavailable, "away")));
     }
 }

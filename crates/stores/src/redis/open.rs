@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 use duly_core::{
@@ -16,7 +16,7 @@ use super::{
     Generation, Options, RedisStore,
     call::{ITEMS_MAX, number},
     connection::{Link, connect},
-    fault::{garbled, sorted},
+    fault::{LoggedFaults, garbled, sorted},
     health::LastSweep,
     inspect::findings,
     keys::Keys,
@@ -102,7 +102,7 @@ impl RedisStore {
         let store = Self {
             link,
             keys,
-            generation: Generation { name: generation, is_loss_logged: AtomicBool::new(false) },
+            generation: Generation { name: generation, logged: LoggedFaults::default() },
             time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             room: Room::default(),
