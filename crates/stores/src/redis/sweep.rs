@@ -7,7 +7,7 @@ use std::{
 
 use duly_core::{
     Lane, Now, Timestamp,
-    store::{StoreError, Sweep},
+    store::{StoreError, StoreErrorKind, Sweep},
 };
 use futures_util::future::{join_all, join3};
 
@@ -44,15 +44,22 @@ struct ShardReply {
 impl RedisStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let answered_before = self.room.ask();
-        self.release_unconfirmed(now).await?;
-        self.settle_deferred(now).await?;
+        // Before leases are ended: what these do counts no attempt, or ends its message. A shard for which they fail is swept all the same.
+        report_failed("release of unconfirmed claims", self.release_unconfirmed(now).await)?;
+        report_failed("settle of deferred outcomes", self.settle_deferred(now).await)?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
-        let again_within = self.announce_node(now, names.iter().cloned().collect()).await?;
+        let announced = self.announce_node(now, names.iter().cloned().collect()).await;
+        if let Err(error) = &announced
+            && (error.kind.is_transient() || error.kind == StoreErrorKind::Closed)
+        {
+            return announced.map(|_| Sweep::default());
+        }
         let sweeping = (self.paused_lanes(), self.sweep_shards(now, &names), self.check_writes());
         let (paused, reply, writes) = join3(sweeping.0, sweeping.1, sweeping.2).await;
         let ((paused, read_state), reply) = (paused?, reply?);
         self.last_sweep.record(writes);
         self.hints.swept();
+        let again_within = announced?;
         if reply.len() == usize::from(self.keys.shards()) {
             self.room.update(answered_before, reply.iter().map(|(_, reply)| reply.held).sum());
         }
@@ -159,6 +166,18 @@ impl RedisStore {
             }
         }
         Ok(reply)
+    }
+}
+
+/// Logs that a chore of the sweep failed: the next sweep tries again. An error only if the store is closed.
+fn report_failed(chore: &str, outcome: Result<(), StoreError>) -> Result<(), StoreError> {
+    match outcome {
+        Err(error) if error.kind == StoreErrorKind::Closed => Err(error),
+        Err(error) => {
+            tracing::warn!(chore, %error, "sweep chore failed; tried again at the next sweep");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
     }
 }
 
