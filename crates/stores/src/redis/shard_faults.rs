@@ -12,7 +12,7 @@ use super::{damaged::DamagedMessages, fault::is_gone};
 /// A part of the store whose keys may fail alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
-    /// Who is there.
+    /// The node list.
     Nodes,
     /// The set of paused lanes.
     Paused,
@@ -98,14 +98,16 @@ impl ShardFaults {
         !self.lock().is_empty()
     }
 
-    /// What is wrong with the first shard that fails.
-    pub(super) fn first_shard(&self) -> Option<StoreError> {
-        let failing = self.lock();
-        let mut shards = failing.iter().filter(|(part, _)| matches!(part, Part::Shard(_)));
-        shards.next().map(|(_, failing)| failing.error.clone())
+    /// The shards that fail, each with its error.
+    pub(super) fn failing_shards(&self) -> BTreeMap<u16, StoreError> {
+        let of_shard = |(part, failing): (&Part, &Failing)| match part {
+            Part::Shard(shard) => Some((*shard, failing.error.clone())),
+            Part::Nodes | Part::Paused => None,
+        };
+        self.lock().iter().filter_map(of_shard).collect()
     }
 
-    /// Those whose shards did not fail when they were last asked; all, if all of them did.
+    /// Entries of reachable shards; all entries if no shard is reachable.
     pub(super) fn reachable<T>(&self, all: Vec<T>, shard: impl Fn(&T) -> u16) -> Vec<T> {
         let failing = self.lock();
         let works = |one: &T| !failing.contains_key(&Part::Shard(shard(one)));
@@ -171,12 +173,9 @@ mod tests {
         let faults = ShardFaults::new(false);
         faults.record(Part::Paused, error(StoreErrorKind::Damaged)).unwrap();
         faults.record(Part::Nodes, data_lost("x")).unwrap_err();
-        assert_eq!((faults.any(), faults.first_shard()), (true, None));
+        assert_eq!((faults.any(), faults.failing_shards().len()), (true, 0));
         faults.record(0, data_lost("x")).unwrap();
-        assert!(
-            faults.first_shard().is_some_and(|error| is_gone(&error)),
-            "also with the part named before it"
-        );
+        assert!(faults.failing_shards().get(&0).is_some_and(is_gone), "also with the part named before it");
         let reply = vec![(0u16, Err(data_lost("x"))), (1, Ok(7))];
         assert_eq!(faults.answered(reply, |shard| *shard).unwrap(), [(1, 7)]);
         let reply = vec![(0u16, Err::<u8, _>(data_lost("x"))), (1, Err(data_lost("x")))];

@@ -429,7 +429,7 @@ fn a_counter_that_is_no_number_stops_its_shard_and_no_other() {
         store.sweep(now(20 + LEASE_MS), &[lane("work")]).await.unwrap();
         store.close().await.unwrap();
         let store = open(&server.url(), Options::new(2)).await.unwrap();
-        let error = store.health().await.whole().unwrap_err();
+        let error = store.health().await.degraded.unwrap();
         assert!(error.kind == StoreErrorKind::Damaged && error.what.contains("shard 3"), "{error}");
         let insert = insert(&store, vec![message("another", 0)]).await.unwrap();
         assert_eq!((insert, shard_of("another") == 3), (vec![Inserted::Accepted], false));
