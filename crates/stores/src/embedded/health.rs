@@ -124,6 +124,7 @@ mod tests {
 
     use super::super::{
         EmbeddedStore, Options,
+        background::SPARES,
         disk::RealDisk,
         hooked::{HookedDisk, Hooks},
         locked,
@@ -181,6 +182,28 @@ mod tests {
         }
     }
 
+    /// Ends the hang before the store is dropped, also after a failed assertion: its threads would not end.
+    struct Release<'a>(&'a Hangs);
+
+    impl Drop for Release<'_> {
+        fn drop(&mut self) {
+            self.0.set(None);
+        }
+    }
+
+    /// Waits for it, round after round of background work.
+    async fn until(store: &EmbeddedStore, is_so: impl Fn(&EmbeddedStore) -> bool) {
+        loop {
+            let moved = store.shared.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if is_so(store) {
+                return;
+            }
+            moved.await;
+        }
+    }
+
     impl Hooks for Hangs {
         fn write(&self, name: &str) -> io::Result<()> {
             self.hang(name)
@@ -220,15 +243,7 @@ mod tests {
             let batch = (0..50).map(|number| message("work", number, 3_600_000, 300));
             let batch = batch.map(Insert::new).collect();
             store.insert(now(0), batch).await.unwrap();
-            loop {
-                let moved = store.shared.moved.notified();
-                tokio::pin!(moved);
-                moved.as_mut().enable();
-                if store.state_of_health().whole().is_err() {
-                    break;
-                }
-                moved.await;
-            }
+            until(&store, |store| store.state_of_health().whole().is_err()).await;
             assert_stopped(&store, "duly-background").await;
             store.abandon();
             drop(store);
@@ -243,6 +258,9 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let disk = Arc::new(Hangs::default());
             let store = open(dir.path(), &disk).await;
+            // The background thread lays down segments first.
+            until(&store, |store| store.shared.engine().journal.spare_count() >= SPARES).await;
+            let _release = Release(&disk);
             disk.set(Some("journal-"));
             let insert = store.insert(now(0), vec![Insert::new(message("work", 1, 0, 10))]);
             let watch = async {
@@ -269,6 +287,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let disk = Arc::new(Hangs::default());
             let store = open(dir.path(), &disk).await;
+            let _release = Release(&disk);
             disk.set(Some("table-"));
             // More than the buffers hold: they are written to a table.
             let batch = (0..50).map(|number| Insert::new(message("work", number, 3_600_000, 300)));
@@ -283,15 +302,7 @@ mod tests {
             assert!(error.what.starts_with("a step of background work has not returned"), "{error}");
             assert_eq!((health.accepting, health.claiming), (Ok(()), Ok(())));
             disk.set(None);
-            loop {
-                let moved = store.shared.moved.notified();
-                tokio::pin!(moved);
-                moved.as_mut().enable();
-                if store.health().await.whole().is_ok() {
-                    break;
-                }
-                moved.await;
-            }
+            until(&store, |store| store.state_of_health().whole().is_ok()).await;
         });
     }
 
