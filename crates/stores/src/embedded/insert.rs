@@ -9,7 +9,7 @@ use duly_core::{
 
 use super::{Shared, engine::Class, entry, index::Position, journal::Commit, options::PIECE_BYTES};
 
-/// About what an entry needs besides its body.
+/// Approximate bytes of an entry without its body.
 const ENTRY_GUESS: usize = 192;
 
 /// One message of a batch while it is inserted.

@@ -1,4 +1,4 @@
-//! What went wrong in Redis, sorted by what the caller does next.
+//! Errors of Redis, sorted by what the caller does next.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -71,7 +71,7 @@ impl LoggedFaults {
     }
 }
 
-/// What Redis and Lua say of a value of another kind.
+/// Error texts of Redis and Lua about a value of another type.
 const WRONG_VALUES: [&str; 8] = [
     "not an integer",
     "not a valid float",
@@ -83,7 +83,7 @@ const WRONG_VALUES: [&str; 8] = [
     "number expected",
 ];
 
-/// What it means that a script ended without an answer, if one did.
+/// The kind and meaning of an error that ended a script.
 fn of_script(error: &RedisError) -> Option<(StoreErrorKind, &'static str)> {
     let detail = error.detail().unwrap_or_default();
     let says = |words: &str| detail.contains(words);
@@ -116,7 +116,7 @@ fn code_of(error: &RedisError) -> Option<String> {
     own.or_else(|| Some(error.clone().into_server_errors()?.first()?.1.code().to_owned()))
 }
 
-/// The same for a call that the connection itself may have repeated, of whose first try nothing is known.
+/// The same for a call that the connection may have sent twice: the result of the first try is unknown.
 pub(super) fn repeated(error: &RedisError) -> StoreError {
     let fault = sorted(error);
     if fault.kind == StoreErrorKind::Unavailable {
@@ -127,7 +127,7 @@ pub(super) fn repeated(error: &RedisError) -> StoreError {
     fault.when_under_way()
 }
 
-/// The same for a connection that is not made yet, over which nothing was asked.
+/// The same for an error while connecting: nothing was sent.
 pub(super) fn connect_failed(error: &RedisError) -> StoreError {
     let fault = sorted(error);
     match fault.kind {
@@ -142,7 +142,7 @@ pub(super) fn connect_failed(error: &RedisError) -> StoreError {
 const DATA_LOST: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
                     Restore it, or restart this process to begin with an empty store";
 
-/// The error of a change when Redis is out of memory: it is not their disk that is full, and what is delivered makes room.
+/// The error of a change when Redis is out of memory. The caller's disk is not full, and deliveries make room.
 pub(super) fn for_caller(error: StoreError) -> StoreError {
     if error.kind == StoreErrorKind::Full { error.of_kind(StoreErrorKind::Unavailable) } else { error }
 }
@@ -158,7 +158,7 @@ pub fn is_gone(error: &StoreError) -> bool {
     error.what.contains(DATA_LOST)
 }
 
-/// What a script or a packed message says is no such thing.
+/// An answer of a script, or a packed message, has another format.
 pub(super) fn garbled(what: &str) -> StoreError {
     StoreError::new(
         StoreErrorKind::Damaged,

@@ -1,4 +1,4 @@
-//! Whether the store could take a message, and give out what is due.
+//! Health: whether the store could accept and deliver a message now.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ pub(super) struct LastSweep(Mutex<Option<Failed>>);
 #[derive(Debug)]
 struct Failed {
     error: StoreError,
-    /// It is no accident.
+    /// It makes the store not ready: a single lost answer does not.
     counts: bool,
 }
 

@@ -34,10 +34,10 @@ const SHARE_MIN: usize = 16;
 /// So many streams are remembered, so that a script is given them before it asks.
 const KNOWN_MAX: usize = 40;
 
-/// A shard, and the token by which this node delivers the lane from it.
+/// A shard, and the fencing token of this node's lease on it.
 type Owned = (u16, u64);
 
-/// Which streams there may be, and how long they may become.
+/// Allowed streams, and limits of their length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamLimits {
     /// The most entries of a stream, about. No limit if not set.
@@ -48,7 +48,7 @@ pub struct StreamLimits {
     pub topics: TopicPatterns,
 }
 
-/// Moves what is due for one sink.
+/// Delivers due messages of one sink into streams.
 struct StreamDelivery {
     store: Arc<RedisStore>,
     lane_text: String,
@@ -58,7 +58,7 @@ struct StreamDelivery {
     known: Mutex<VecDeque<Topic>>,
 }
 
-/// What came of one shard.
+/// The result of one shard.
 #[derive(Default)]
 struct InShard {
     messages: Vec<InStoreMessage>,

@@ -1,4 +1,4 @@
-//! Opening a store: is this Redis fit for it, is it the store that was asked for, and what did the last process hold?
+//! Opening a store: checks the server and the store, and ends the claims of processes that are gone.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -38,7 +38,7 @@ use crate::shared::{
 
 /// The layout of the data. Another number is another Duly's.
 const FORMAT: &str = "1";
-/// What two nodes may know of the same time differently.
+/// Max difference between the clocks of two nodes.
 const CLOCKS_APART_US: u64 = 1_000_000;
 
 /// A claim that was found.
@@ -48,7 +48,7 @@ struct Found {
     token: u64,
     end: u64,
     span: u64,
-    /// The process whose own it was, if it was not a client's.
+    /// The process that held it; `None` for a client.
     process: Option<u64>,
     /// It had been lost before.
     suspect: bool,

@@ -1,4 +1,4 @@
-//! Parts of the store that fail while others work: those go on without them.
+//! Parts of the store that fail while others work.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ impl std::fmt::Display for Part {
 /// The parts that failed when they were last asked. Claims leave them out; the sweep asks them again.
 #[derive(Debug)]
 pub(super) struct ShardFaults {
-    /// Each shard may be behind a server of its own, as in a Cluster. Else a server that cannot be reached is all of the store.
+    /// Shards may be on several servers, as in a Cluster. Otherwise an unreachable server fails the whole store.
     by_server: bool,
     failing: Mutex<BTreeMap<Part, Failing>>,
     /// Messages that could not be read, in whichever shard.
@@ -53,7 +53,7 @@ struct Failing {
     unlogged: u32,
 }
 
-/// A part is logged again after so many failures, about once a minute: not every part makes a node not ready.
+/// A failing part is logged again after so many failures, about once a minute.
 const LOG_EVERY: u32 = 30;
 
 impl ShardFaults {
@@ -61,7 +61,7 @@ impl ShardFaults {
         Self { by_server, failing: Mutex::default(), damaged: DamagedMessages::default() }
     }
 
-    /// Records a fault of one part. Returns the error if it is not of that part alone.
+    /// Records a fault of one part. Returns the error if it concerns the whole store.
     pub(super) fn record(&self, part: impl Into<Part>, error: StoreError) -> Result<(), StoreError> {
         let part = part.into();
         let is_alone = match error.kind {
@@ -117,7 +117,7 @@ impl ShardFaults {
         all.into_iter().filter(works).collect()
     }
 
-    /// The answers of the shards that answered. An error if none did, or if the error is not a shard's alone.
+    /// The answers of the shards that answered. An error if none did, or if an error concerns the whole store.
     pub(super) fn answered<S, T>(
         &self,
         reply: Vec<(S, Result<T, StoreError>)>,

@@ -1,4 +1,4 @@
-//! The bounded look that backs up wake-ups: one script per shard.
+//! `sweep`: one bounded script per shard.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -26,7 +26,7 @@ const LEASES_MAX: usize = 200;
 /// Up to so many lanes are asked for by name; of more than that, each shard names those that are next.
 const LANES_MAX: usize = 500;
 
-/// What one shard said.
+/// The answer of one shard.
 #[derive(Debug, Default)]
 struct ShardReply {
     ended: usize,
@@ -37,7 +37,7 @@ struct ShardReply {
     next: HashMap<Vec<u8>, Timestamp>,
     /// The lanes that this node owns there, each with its token.
     owned: HashMap<String, u64>,
-    /// What could not be read and is a dead letter now.
+    /// Ids of unreadable messages that are dead letters now.
     damaged: Vec<Vec<u8>>,
 }
 
@@ -93,7 +93,7 @@ impl RedisStore {
         })
     }
 
-    /// Says that this node is there. If only that fails, it goes on with the shards that it has.
+    /// Writes the heartbeat of this node. If only that fails, the node keeps the shards that it has.
     async fn announce_node(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
         let announcing = self.announce(now, serves);
         let announced =
@@ -110,7 +110,7 @@ impl RedisStore {
         }
     }
 
-    /// What the shards say that answer.
+    /// The answers of the shards that answer.
     async fn sweep_shards(&self, now: Now, names: &[String]) -> Result<Vec<(u16, ShardReply)>, StoreError> {
         let of_shard = |shard| async move {
             let sweeping = async {
@@ -193,7 +193,7 @@ impl RedisStore {
     }
 }
 
-/// What every shard says, and what follows it.
+/// The common part of a shard's answer, and the rest.
 fn read(answer: &[Vec<u8>]) -> Result<(ShardReply, &[Vec<u8>]), StoreError> {
     let [ended, next_end, pending, in_flight, lanes, damaged, rest @ ..] = answer else {
         return Err(garbled("an answer"));

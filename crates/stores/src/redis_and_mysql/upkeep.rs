@@ -1,4 +1,4 @@
-//! Upkeep of the index: whether it is reachable and complete, and has what is due next.
+//! Upkeep of the index: keeps it reachable, complete, and filled with what is due next.
 
 use std::time::Duration;
 

@@ -43,15 +43,15 @@ pub(crate) struct ClaimRequest<'c> {
     pub(crate) call: i64,
     /// The selected messages by shard.
     pub(crate) shards: Vec<(Owned, Vec<ClaimOrder>)>,
-    /// In which version each of them is known, and that whether the lane is paused was not asked, if an index chose them.
+    /// If an index selected them: the version in which each is known. Whether the lane is paused was not checked then.
     pub(crate) versions: Option<HashMap<MessageId, i64>>,
 }
 
-/// What a claim gave.
+/// The result of a claim.
 #[derive(Default)]
 pub(crate) struct ClaimOutcome {
     pub(crate) leased: Vec<(ClaimOrder, LeasedMessage)>,
-    /// Shards that are another node's by now.
+    /// Shards that another node owns by now.
     lost: Vec<(u16, u64)>,
     /// Another caller had some of them locked, or they have changed.
     pub(super) missed: bool,

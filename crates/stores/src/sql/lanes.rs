@@ -38,7 +38,7 @@ pub(super) fn is_of_its_name(name: &[u8], number: i64) -> bool {
     name.first() == Some(&b'q') && std::str::from_utf8(name).is_ok_and(|name| number == number_of(name))
 }
 
-/// The lanes that this process has asked for.
+/// Cache of lane numbers.
 #[derive(Debug, Default)]
 pub(super) struct Lanes(Mutex<LaneCache>);
 
@@ -85,12 +85,12 @@ impl Lanes {
         self.lock().names.get(&number).cloned()
     }
 
-    /// How many are known.
+    /// Number of known lanes.
     pub(super) fn len(&self) -> usize {
         self.lock().numbers.len()
     }
 
-    /// These have no number any more.
+    /// Removes lanes that have no number any more.
     fn forget(&self, names: &[String]) {
         let mut cache = self.lock();
         for name in names {
@@ -144,7 +144,7 @@ impl Lanes {
         cache.unconfirmed = cache.numbers.keys().cloned().collect();
     }
 
-    /// The lanes to confirm.
+    /// Lanes to confirm.
     pub(super) fn unconfirmed(&self) -> Vec<String> {
         self.lock().unconfirmed.iter().cloned().collect()
     }

@@ -53,7 +53,7 @@ impl PendingIndexEntries {
 }
 
 impl SqlStore {
-    /// Notes what was committed.
+    /// Notes entries of committed messages.
     pub(super) fn add_index_entries(&self, new: Vec<Entry>) {
         if !new.is_empty() {
             let mut index_entries = self.redis_index.lock();
@@ -62,7 +62,7 @@ impl SqlStore {
         }
     }
 
-    /// Everything that was noted since the last time.
+    /// Takes the entries noted since the last call.
     pub(crate) fn take_index_entries(&self) -> Vec<Entry> {
         std::mem::take(&mut self.redis_index.lock())
     }
@@ -149,7 +149,7 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Which of these still are as the index has them.
+    /// Whether each entry still matches its row.
     pub(crate) async fn still_waiting(&self, entries: &[Entry]) -> Result<Vec<bool>, StoreError> {
         let mut known: HashMap<MessageId, Entry> = HashMap::new();
         for part in entries.chunks(100) {
@@ -194,7 +194,7 @@ impl SqlStore {
         Ok(rows.iter().filter_map(|row| self.read_entry(row).transpose()).collect::<Result<_, _>>()?)
     }
 
-    /// The index has these no more.
+    /// Marks rows whose entries are no longer in the index.
     pub(crate) async fn mark_unindexed(&self, entries: &[Entry]) -> Result<(), StoreError> {
         let ids: Vec<_> = entries.iter().map(|entry| &entry.candidate.id).collect();
         self.transact(|borrowed| {
@@ -241,12 +241,12 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Whether what one node does for all is this one's to do.
+    /// Whether this node does the maintenance that one node does for all.
     pub(crate) fn is_first_node(&self) -> bool {
         self.presence.is_first()
     }
 
-    /// The kind of store that was created.
+    /// The generation of the store.
     pub(crate) fn generation(&self) -> &str {
         &self.database.generation
     }

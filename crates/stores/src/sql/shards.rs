@@ -1,4 +1,4 @@
-//! Who delivers what from which shard, and since when something waits there.
+//! The owners of shards, and the oldest waiting message of each shard.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! The bounded look that backs up wake-ups.
+//! `sweep`: ends leases, and does chores of the store.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -32,10 +32,10 @@ pub(crate) fn report_failed<T>(chore: &str, outcome: Result<T, StoreError>) -> O
         .ok()
 }
 
-/// What a first look saw.
+/// The result of the sweep's first query.
 #[derive(Default)]
 struct SweepRows {
-    /// Rows that somebody else put there.
+    /// Whether there are rows that another program inserted.
     has_outbox_rows: bool,
     /// Leases in the order of their ends.
     leases: Vec<(MessageId, i64)>,
