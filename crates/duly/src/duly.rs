@@ -25,7 +25,7 @@ use crate::{
     receipt_cache::ReceiptCache,
     seconds,
     shutdown::Lifecycle,
-    store_monitor::StoreCall,
+    store_monitor::{CallKind, StoreCall},
 };
 
 /// The pause after a panic of the store while waiting for a hint.
@@ -249,7 +249,11 @@ impl Duly {
             .map(|insert| (insert.message.id.clone(), insert.message.lane(), insert.message.due))
             .collect();
         let events = &self.inner.parts.events;
-        let results = match events.observe(StoreCall::Insert, now, self.store()?.insert(now, batch).await) {
+        let store = self.store()?;
+        let call = events.monitor.begin(CallKind::Insert, now.mono());
+        let inserted = store.insert(now, batch).await;
+        drop(call);
+        let results = match events.observe(StoreCall::Insert, now, inserted) {
             Ok(results) => results,
             Err(error) if error.is_maybe_done() => {
                 let unanswered = |(id, _, _): (MessageId, Lane, Timestamp)| {

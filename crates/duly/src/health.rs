@@ -90,12 +90,15 @@ impl Duly {
         let store_health = parts.health_cache.get(&parts.store, &parts.clock, failures).await;
         let now = parts.clock.now().mono();
         let monitor = &parts.events.monitor;
+        // Of a store that knows which part of it fails, batches with messages for that part fail: it checks the others itself.
+        let inserts = monitor.check_accepting(now).or_else(|error| match store_health.degraded {
+            Some(_) => Ok(()),
+            None => Err(error),
+        });
+        let claiming = monitor.check_claiming(now, self.inner.options.lease);
         Health {
-            accepting: store_health.accepting.and_then(|()| monitor.check_accepting(now)),
-            claiming: store_health
-                .claiming
-                .and_then(|()| monitor.check_claiming(now))
-                .and_then(|()| monitor.check_answering(now, self.inner.options.lease)),
+            accepting: store_health.accepting.and(inserts),
+            claiming: store_health.claiming.and(claiming),
             background: store_health.background,
             driver: self.check_running(),
             degraded: store_health.degraded.or_else(|| monitor.degraded(now)),

@@ -8,7 +8,11 @@ use duly_core::{
     store::{Settle, Settled, Settlement},
 };
 
-use crate::{Duly, Error, queue::parse, store_monitor::StoreCall};
+use crate::{
+    Duly, Error,
+    queue::parse,
+    store_monitor::{CallKind, StoreCall},
+};
 
 /// Options of a nack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,7 +96,9 @@ impl Duly {
             settles.push(Settle { receipt: receipt.clone(), settlement });
         }
         let settlements: Vec<_> = settles.iter().map(|settle| settle.settlement.clone()).collect();
+        let call = parts.events.monitor.begin(CallKind::Settle, now.mono());
         let results = parts.store.settle(now, settles).await;
+        drop(call);
         let mut results = parts.events.observe(StoreCall::Settle, now, results)?.into_iter().zip(settlements);
         let answer = |record: Option<Record>| {
             let (Some(record), Some((settled, settlement))) =

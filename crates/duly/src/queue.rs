@@ -14,8 +14,12 @@ use tokio::{
 };
 
 use crate::{
-    Duly, Error, counters::add, events::Event, receipt_cache::CachedDelivery, seconds,
-    store_monitor::StoreCall,
+    Duly, Error,
+    counters::add,
+    events::Event,
+    receipt_cache::CachedDelivery,
+    seconds,
+    store_monitor::{CallKind, StoreCall},
 };
 
 /// How often a waiting receiver claims at least: hints may be lost.
@@ -192,7 +196,10 @@ impl Duly {
         let claim = Claim { lane: Lane::Queue(topic.clone()), limit, lease, holder };
         let now = parts.clock.now();
         let lane = claim.lane.clone();
-        let claimed = self.store()?.claim(now, claim).await;
+        let store = self.store()?;
+        let call = parts.events.monitor.begin(CallKind::Claim, now.mono());
+        let claimed = store.claim(now, claim).await;
+        drop(call);
         let claimed = parts.events.observe(StoreCall::Claim(&lane), now, claimed)?;
         if claimed.messages.is_empty() {
             // A lower bound in the past must not cause a busy loop.
@@ -238,7 +245,9 @@ impl Duly {
             over.push((leased, settlement));
         }
         if !settles.is_empty() {
+            let call = parts.events.monitor.begin(CallKind::Settle, now.mono());
             let settled = parts.store.settle(now, settles).await;
+            drop(call);
             let settled = match parts.events.observe(StoreCall::Settle, now, settled) {
                 Ok(settled) => settled,
                 // The others are claimed. Messages that could not be settled come back when their leases end.
@@ -301,7 +310,10 @@ impl Duly {
         let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), settlement: settlement.clone() };
         let settles = receipts.iter().map(settle).collect();
         let now = parts.clock.now();
-        let settled = self.store()?.settle(now, settles).await;
+        let store = self.store()?;
+        let call = parts.events.monitor.begin(CallKind::Settle, now.mono());
+        let settled = store.settle(now, settles).await;
+        drop(call);
         Ok(parts.events.observe(StoreCall::Settle, now, settled)?)
     }
 
@@ -348,7 +360,10 @@ impl Duly {
     ) -> Result<Vec<Settled>, Error> {
         let (receipts, parts) = (parse(receipts)?, &self.inner.parts);
         let now = parts.clock.now();
-        let extended = self.store()?.extend(now, &receipts, lease).await;
+        let store = self.store()?;
+        let call = parts.events.monitor.begin(CallKind::Extend, now.mono());
+        let extended = store.extend(now, &receipts, lease).await;
+        drop(call);
         Ok(parts.events.observe(StoreCall::Extend, now, extended)?)
     }
 

@@ -3,8 +3,8 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -22,6 +22,54 @@ const FAILURES_MIN: u32 = 3;
 const FAILURE_TTL: Duration = seconds(30);
 /// Lanes with failing claims that are tracked.
 const LANES_MAX: usize = 1_000;
+
+/// A call without a result for so long counts as failing: the store hangs. Clients of stores on a server give up before.
+const CALL_TIMEOUT: Duration = seconds(10);
+
+/// The kind of a call that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    Insert,
+    Claim,
+    Settle,
+    Extend,
+    Sweep,
+}
+
+impl CallKind {
+    const ALL: [Self; 5] = [Self::Insert, Self::Claim, Self::Settle, Self::Extend, Self::Sweep];
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Insert => "an insert",
+            Self::Claim => "a claim",
+            Self::Settle => "a settle",
+            Self::Extend => "a renewal",
+            Self::Sweep => "a sweep",
+        }
+    }
+}
+
+/// The calls under way, by kind and in the order of their begin.
+#[derive(Debug, Default)]
+struct OpenCalls {
+    last: u64,
+    begun: [BTreeMap<u64, Monotonic>; CallKind::ALL.len()],
+}
+
+/// A call is under way until this is dropped, also if its caller gives up.
+#[derive(Debug)]
+pub(crate) struct CallGuard {
+    open: Arc<Mutex<OpenCalls>>,
+    kind: CallKind,
+    number: u64,
+}
+
+impl Drop for CallGuard {
+    fn drop(&mut self) {
+        lock(&self.open).begun[self.kind as usize].remove(&self.number);
+    }
+}
 
 /// A call of the store.
 #[derive(Debug, Clone, Copy)]
@@ -96,36 +144,51 @@ pub(crate) struct StoreMonitor {
     streaks: Mutex<Streaks>,
     /// Whether anything failed; a fast path while nothing did.
     failing: AtomicBool,
-    /// Since when a sweep is running.
-    sweep_since: Mutex<Option<Monotonic>>,
+    open: Arc<Mutex<OpenCalls>>,
+    /// When a claim succeeded last, in microseconds.
+    claimed_at: AtomicU64,
 }
 
 impl StoreMonitor {
     fn lock(&self) -> MutexGuard<'_, Streaks> {
-        self.streaks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.streaks)
     }
 
-    pub(crate) fn sweep_began(&self, now: Monotonic) {
-        *self.sweep_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    /// A call begins. It is under way until the guard is dropped.
+    pub(crate) fn begin(&self, kind: CallKind, now: Monotonic) -> CallGuard {
+        let mut open = lock(&self.open);
+        open.last += 1;
+        let number = open.last;
+        open.begun[kind as usize].insert(number, now);
+        drop(open);
+        CallGuard { open: self.open.clone(), kind, number }
     }
 
-    pub(crate) fn sweep_ended(&self) {
-        *self.sweep_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Since when the oldest call of this kind is under way.
+    fn oldest(&self, kind: CallKind) -> Option<Monotonic> {
+        lock(&self.open).begun[kind as usize].values().next().copied()
     }
 
-    /// Fails if a sweep has run for longer than a lease: the store hangs, and the leases of this node have ended.
-    pub(crate) fn check_answering(&self, now: Monotonic, lease: Duration) -> Result<(), StoreError> {
-        let since = *self.sweep_since.lock().unwrap_or_else(PoisonError::into_inner);
-        match since.filter(|since| now.since(*since) > lease) {
-            None => Ok(()),
-            Some(_) => {
-                let what = format!("the store has not answered a sweep for more than {lease:?}");
-                Err(StoreError::new(StoreErrorKind::Unavailable, what))
-            }
+    /// Whether claims succeed although the oldest one has no result in time.
+    fn are_others_claimed(&self, now: Monotonic) -> bool {
+        let claimed = Monotonic::from_micros(self.claimed_at.load(Relaxed));
+        let is_later = |since: Monotonic| claimed > since.saturating_add(CALL_TIMEOUT);
+        now.since(claimed) < FAILURE_TTL && self.oldest(CallKind::Claim).is_some_and(is_later)
+    }
+
+    /// Fails if a call of this kind is under way for longer than `limit`.
+    fn check_answering(&self, kind: CallKind, now: Monotonic, limit: Duration) -> Result<(), StoreError> {
+        if self.oldest(kind).is_none_or(|since| now.since(since) <= limit) {
+            return Ok(());
         }
+        let what = format!("the store has not answered {} for more than {limit:?}", kind.words());
+        Err(StoreError::new(StoreErrorKind::Unavailable, what))
     }
 
     pub(crate) fn record_success(&self, call: StoreCall<'_>, now: Monotonic) {
+        if matches!(call, StoreCall::Claim(_)) {
+            self.claimed_at.store(now.as_micros(), Relaxed);
+        }
         if !self.failing.load(Relaxed) {
             return;
         }
@@ -164,26 +227,43 @@ impl StoreMonitor {
         }
     }
 
-    /// Fails if inserts fail repeatedly.
+    /// Fails if inserts fail repeatedly, or one has no result.
     pub(crate) fn check_accepting(&self, now: Monotonic) -> Result<(), StoreError> {
-        failing_with(self.lock().insert.current_error(now), "inserts")
+        failing_with(self.lock().insert.current_error(now), "inserts")?;
+        self.check_answering(CallKind::Insert, now, CALL_TIMEOUT)
     }
 
-    /// The error of lanes whose claims fail while those of others succeed.
+    /// The error of lanes whose claims fail or have no result while those of others succeed.
     pub(crate) fn degraded(&self, now: Monotonic) -> Option<StoreError> {
         let streaks = self.lock();
-        streaks.failing_lanes(now).err().filter(|_| streaks.is_claiming(now))
+        let failing = streaks.failing_lanes(now).err().filter(|_| streaks.is_claiming(now));
+        failing.or_else(|| {
+            let others = self.are_others_claimed(now);
+            self.check_answering(CallKind::Claim, now, CALL_TIMEOUT).err().filter(|_| others)
+        })
     }
 
-    /// Fails if claims of all lanes, settles, renewals or sweeps fail repeatedly.
-    pub(crate) fn check_claiming(&self, now: Monotonic) -> Result<(), StoreError> {
+    /// Fails if claims of all lanes, settles, renewals or sweeps fail repeatedly, or one of them has no result. A sweep may take as long as
+    /// a lease: then the leases of this node have ended.
+    pub(crate) fn check_claiming(&self, now: Monotonic, lease: Duration) -> Result<(), StoreError> {
         let streaks = self.lock();
         if !streaks.is_claiming(now) {
             streaks.failing_lanes(now)?;
         }
         let rest = [(&streaks.settle, "settles"), (&streaks.extend, "renewals"), (&streaks.sweep, "sweeps")];
-        rest.into_iter().try_for_each(|(streak, what)| failing_with(streak.current_error(now), what))
+        rest.into_iter().try_for_each(|(streak, what)| failing_with(streak.current_error(now), what))?;
+        drop(streaks);
+        if !self.are_others_claimed(now) {
+            self.check_answering(CallKind::Claim, now, CALL_TIMEOUT)?;
+        }
+        self.check_answering(CallKind::Settle, now, CALL_TIMEOUT)?;
+        self.check_answering(CallKind::Extend, now, CALL_TIMEOUT)?;
+        self.check_answering(CallKind::Sweep, now, lease)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failing_with(error: Option<&StoreError>, what: &str) -> Result<(), StoreError> {
@@ -201,6 +281,8 @@ mod tests {
     use super::*;
     use duly_core::Topic;
 
+    const LEASE: Duration = seconds(30);
+
     fn lane(topic: usize) -> Lane {
         Lane::Queue(Topic::parse(&format!("t{topic}")).unwrap())
     }
@@ -210,15 +292,37 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_that_is_not_answered_within_a_lease_is_a_failure_until_it_is() {
-        let monitor = StoreMonitor::default();
-        let (lease, at) = (seconds(2), |secs: u64| Monotonic::from_micros(secs * 1_000_000));
-        assert!(monitor.check_answering(at(100), lease).is_ok(), "none is under way");
-        monitor.sweep_began(at(100));
-        assert!(monitor.check_answering(at(102), lease).is_ok());
-        assert!(monitor.check_answering(at(103), lease).is_err());
-        monitor.sweep_ended();
-        assert!(monitor.check_answering(at(103), lease).is_ok());
+    fn a_call_that_is_not_answered_is_a_failure_until_it_is() {
+        let (monitor, at) = (StoreMonitor::default(), |secs: u64| Monotonic::from_micros(secs * 1_000_000));
+        let check = |now| monitor.check_accepting(now).and(monitor.check_claiming(now, LEASE));
+        for kind in CallKind::ALL {
+            let limit = if kind == CallKind::Sweep { LEASE } else { CALL_TIMEOUT };
+            let (from, late) = (at(100), at(101).saturating_add(limit));
+            let call = monitor.begin(kind, from);
+            assert_eq!(check(from.saturating_add(limit)), Ok(()), "{kind:?}");
+            let other = monitor.begin(kind, late);
+            let error = check(late).unwrap_err();
+            assert!(error.what.contains(kind.words()), "{error}");
+            assert_eq!(monitor.check_accepting(late).is_err(), kind == CallKind::Insert, "{kind:?}");
+            drop(call);
+            assert_eq!(check(late), Ok(()), "{kind:?}: only the other is under way");
+            drop(other);
+        }
+    }
+
+    #[test]
+    fn a_claim_that_is_not_answered_degrades_a_node_on_which_others_are() {
+        let (monitor, at) = (StoreMonitor::default(), |secs: u64| Monotonic::from_micros(secs * 1_000_000));
+        let call = monitor.begin(CallKind::Claim, at(100));
+        monitor.record_success(StoreCall::Claim(&lane(1)), at(105));
+        assert!(monitor.check_claiming(at(111), LEASE).is_err(), "it says nothing of later");
+        assert_eq!(monitor.degraded(at(111)), None);
+        monitor.record_success(StoreCall::Claim(&lane(1)), at(112));
+        assert_eq!(monitor.check_claiming(at(113), LEASE), Ok(()));
+        assert!(monitor.degraded(at(113)).is_some());
+        assert!(monitor.check_claiming(at(113).saturating_add(FAILURE_TTL), LEASE).is_err());
+        drop(call);
+        assert_eq!((monitor.check_claiming(at(113), LEASE), monitor.degraded(at(113))), (Ok(()), None));
     }
 
     #[test]
@@ -226,24 +330,24 @@ mod tests {
         let (monitor, start) = (StoreMonitor::default(), Monotonic::from_micros(0));
         let (good, bad) = (lane(1), lane(2));
         for _ in 0..FAILURES_MIN {
-            assert_eq!(monitor.check_claiming(start), Ok(()));
+            assert_eq!(monitor.check_claiming(start, LEASE), Ok(()));
             monitor.record_failure(StoreCall::Claim(&bad), start, &error());
         }
-        let text = monitor.check_claiming(start).unwrap_err();
+        let text = monitor.check_claiming(start, LEASE).unwrap_err();
         assert_eq!(text.what, "claims of queue/t2 fail: unreadable");
         assert_eq!(
-            monitor.check_claiming(start.saturating_add(FAILURE_TTL)),
+            monitor.check_claiming(start.saturating_add(FAILURE_TTL), LEASE),
             Ok(()),
             "nobody asks for it any more"
         );
         monitor.record_success(StoreCall::Claim(&good), start);
         monitor.record_success(StoreCall::Claim(&bad), start);
-        assert_eq!((monitor.check_claiming(start), monitor.failing.load(Relaxed)), (Ok(()), false));
+        assert_eq!((monitor.check_claiming(start, LEASE), monitor.failing.load(Relaxed)), (Ok(()), false));
         for call in [StoreCall::Settle, StoreCall::Extend, StoreCall::Sweep, StoreCall::Insert] {
             (0..FAILURES_MIN).for_each(|_| monitor.record_failure(call, start, &error()));
-            assert!(monitor.check_claiming(start).and(monitor.check_accepting(start)).is_err());
+            assert!(monitor.check_claiming(start, LEASE).and(monitor.check_accepting(start)).is_err());
             monitor.record_success(call, start);
-            assert!(monitor.check_claiming(start).and(monitor.check_accepting(start)).is_ok());
+            assert!(monitor.check_claiming(start, LEASE).and(monitor.check_accepting(start)).is_ok());
         }
     }
 
@@ -254,9 +358,9 @@ mod tests {
             monitor.record_failure(StoreCall::Settle, start, &error());
             monitor.record_success(StoreCall::Extend, start);
         }
-        assert_eq!(monitor.check_claiming(start).unwrap_err().what, "settles fail: unreadable");
+        assert_eq!(monitor.check_claiming(start, LEASE).unwrap_err().what, "settles fail: unreadable");
         monitor.record_success(StoreCall::Settle, start);
-        assert_eq!(monitor.check_claiming(start), Ok(()));
+        assert_eq!(monitor.check_claiming(start, LEASE), Ok(()));
     }
 
     #[test]
@@ -267,15 +371,15 @@ mod tests {
             monitor.record_failure(StoreCall::Claim(&bad), start, &error());
             monitor.record_success(StoreCall::Claim(&good), start);
         }
-        assert_eq!(monitor.check_claiming(start), Ok(()));
+        assert_eq!(monitor.check_claiming(start, LEASE), Ok(()));
         assert_eq!(monitor.degraded(start).unwrap().what, "claims of queue/t2 fail: unreadable");
         // Nothing shows that the other could still be claimed from.
         monitor.record_failure(StoreCall::Claim(&good), start, &error());
         assert_eq!(monitor.degraded(start), None);
-        assert!(monitor.check_claiming(start).is_err());
+        assert!(monitor.check_claiming(start, LEASE).is_err());
         monitor.record_success(StoreCall::Claim(&good), start);
         monitor.record_success(StoreCall::Claim(&bad), start);
-        assert_eq!((monitor.check_claiming(start), monitor.degraded(start)), (Ok(()), None));
+        assert_eq!((monitor.check_claiming(start, LEASE), monitor.degraded(start)), (Ok(()), None));
         assert!(monitor.lock().claimed.is_none());
     }
 

@@ -29,6 +29,8 @@ pub enum Call {
     Insert,
     /// Inserts: done, and their answer is lost.
     InsertAnswer,
+    /// Inserts: answered once it is told to fail no more.
+    InsertsWait,
     /// Claims.
     Claim,
     /// Settles and extends.
@@ -122,6 +124,9 @@ impl Store for FailingStore {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        while self.may(Call::InsertsWait).is_err() {
+            self.changed.notified().await;
+        }
         let inserted = self.may(Call::Insert)?.insert(now, batch).await?;
         self.may(Call::InsertAnswer)?;
         Ok(inserted)

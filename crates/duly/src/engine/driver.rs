@@ -258,16 +258,13 @@ impl Driver {
                 let lost = lost.collect();
                 Event::Extended { lost, jobs: known.into_iter().map(|(job, _)| job).collect(), requested_at }
             }
-            Completion::Swept { result } => {
-                self.parts.events.monitor.sweep_ended();
-                match self.parts.events.observe(StoreCall::Sweep, now, result) {
-                    Ok(sweep) => self.swept(sweep),
-                    Err(error) => {
-                        tracing::warn!(%error, "sweep failed");
-                        Event::SweepFailed
-                    }
+            Completion::Swept { result } => match self.parts.events.observe(StoreCall::Sweep, now, result) {
+                Ok(sweep) => self.swept(sweep),
+                Err(error) => {
+                    tracing::warn!(%error, "sweep failed");
+                    Event::SweepFailed
                 }
-            }
+            },
             Completion::Probed { lane, result } => Event::Probed { lane, result },
         })
     }

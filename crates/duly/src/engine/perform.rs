@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     counters::LaneCounters,
+    store_monitor::CallKind,
     task::{LeaseLostSignal, Task},
 };
 
@@ -73,6 +74,7 @@ impl Driver {
             result: Err(panicked()),
         });
         let in_store_claim = self.in_store_claim(served, in_store_max);
+        let call = self.parts.events.monitor.begin(CallKind::Claim, requested_at);
         tokio::spawn(async move {
             let (delivered_in_store, claimed) = match in_store_claim {
                 Some(in_store_claim) => in_store_claim.deliver_then(claim).await,
@@ -92,6 +94,7 @@ impl Driver {
                 Ok(AfterDelivery::Done(claimed)) => Ok(claimed),
                 Err(error) => Err(error),
             };
+            drop(call);
             reply.send(Completion::Claimed {
                 lane: key,
                 requested_at: now.mono(),
@@ -171,8 +174,10 @@ impl Driver {
         debug_assert_eq!(settles.len(), batch.len(), "the scheduler settles only what is held");
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
         let reply = self.reply(Completion::Settled { settle, batch: batch.clone(), result: Err(panicked()) });
+        let call = self.parts.events.monitor.begin(CallKind::Settle, clock.now().mono());
         tokio::spawn(async move {
             let result = store.settle(clock.now(), settles).await;
+            drop(call);
             reply.send(Completion::Settled { settle, batch, result });
         });
     }
@@ -188,8 +193,10 @@ impl Driver {
             result: Err(panicked()),
         };
         let reply = self.reply(failed);
+        let call = self.parts.events.monitor.begin(CallKind::Extend, requested_at.mono());
         tokio::spawn(async move {
             let result = store.extend(requested_at, &receipts, lease).await;
+            drop(call);
             reply.send(Completion::Extended { jobs, requested_at: requested_at.mono(), result });
         });
     }
@@ -198,10 +205,11 @@ impl Driver {
         let lanes: Vec<Lane> =
             keys.iter().filter_map(|key| Some(self.lanes.get(key)?.lane.clone())).collect();
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
-        self.parts.events.monitor.sweep_began(clock.now().mono());
+        let call = self.parts.events.monitor.begin(CallKind::Sweep, clock.now().mono());
         let reply = self.reply(Completion::Swept { result: Err(panicked()) });
         tokio::spawn(async move {
             let result = store.sweep(clock.now(), &lanes).await;
+            drop(call);
             reply.send(Completion::Swept { result });
         });
     }

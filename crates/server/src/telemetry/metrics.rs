@@ -7,7 +7,8 @@ use std::{
 };
 
 use duly::{
-    BreakerState, HistogramSnapshot, Lane, LaneMetrics, LaneSnapshot, LaneStatus, Metrics, SinkName, Totals,
+    BreakerState, Health, HistogramSnapshot, Lane, LaneMetrics, LaneSnapshot, LaneStatus, Metrics, SinkName,
+    Totals,
 };
 
 use super::{Telemetry, alerts::Name, text::Text};
@@ -92,7 +93,7 @@ impl Telemetry {
         per_lane(&mut text, &rows);
         per_sink(&mut text, &rows, &snapshots);
         per_topic(&mut text, &measures);
-        store(&mut text, &measures, health.store().is_ok());
+        store(&mut text, &measures, &health);
         // Without an answer of the store there are no totals.
         if let Ok(totals) = totals {
             ledger(&mut text, totals);
@@ -252,7 +253,7 @@ fn per_topic(text: &mut Text, measures: &Metrics) {
     }
 }
 
-fn store(text: &mut Text, measures: &Metrics, up: bool) {
+fn store(text: &mut Text, measures: &Metrics, health: &Health) {
     let store = &measures.store;
     let help = "How long changes take to become durable once they are being written";
     text.histogram("duly_store_commit_seconds", help).spans(&[], &store.commit);
@@ -284,7 +285,9 @@ fn store(text: &mut Text, measures: &Metrics, up: bool) {
             .value(&[], index.rebuilt);
     }
     let help = "Whether the store answers, takes messages and gives out what is due";
-    text.gauge("duly_store_up", help).value(&[], u8::from(up));
+    text.gauge("duly_store_up", help).value(&[], u8::from(health.store().is_ok()));
+    let help = "Whether a part of the store fails while the others work";
+    text.gauge("duly_store_degraded", help).value(&[], u8::from(health.degraded.is_some()));
 }
 
 fn ledger(text: &mut Text, totals: Totals) {

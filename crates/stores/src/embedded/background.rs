@@ -22,7 +22,7 @@ const CHECKPOINT_AFTER: Duration = Duration::from_secs(30);
 /// Time between two searches for waste.
 const TIDY_AFTER: Duration = Duration::from_secs(5);
 /// Segments kept ready.
-const SPARES: usize = 3 + SPARES_KEPT;
+pub(super) const SPARES: usize = 3 + SPARES_KEPT;
 
 /// When the background thread last did what it does not do in every round.
 #[derive(Default)]
@@ -52,6 +52,7 @@ pub(super) fn run(shared: &Shared) {
         let before = shared.progress();
         let kept = {
             let _round = super::locked(&shared.round);
+            let _steps = shared.steps.begin_round();
             run_round(shared, &mut rounds)
         };
         shared.room.notify_waiters();

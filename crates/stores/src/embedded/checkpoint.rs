@@ -98,6 +98,7 @@ impl Shared {
         for records in &snapshot.tombstones {
             records.file.write_at(&records.bytes, records.at)?;
             records.file.sync().map_err(beyond_repair)?;
+            self.steps.finish_step();
         }
         if !self.wait_durable(snapshot.next_frame) {
             return Ok(false);
@@ -125,6 +126,7 @@ impl Shared {
         loop {
             let Some(unwritten) = self.engine().ended.unwritten() else { return Ok(()) };
             unwritten.file.write_at(&unwritten.bytes, unwritten.at)?;
+            self.steps.finish_step();
             let is_kept = self.engine().ended.wrote(&unwritten);
             if is_kept {
                 self.note_progress();
@@ -141,7 +143,7 @@ impl Shared {
             files.extend(engine.ended.take_dirty());
             files
         };
-        sync_all(&files, Builder::new).map_err(beyond_repair)
+        sync_all(&files, Builder::new, &|| self.steps.finish_step()).map_err(beyond_repair)
     }
 
     /// Deletes the files that the new manifest does not name, and reuses old segments.
@@ -160,8 +162,10 @@ impl Shared {
         };
         for number in unneeded {
             self.reuse(number)?;
+            self.steps.finish_step();
         }
         for name in names {
+            self.steps.finish_step();
             match self.disk.remove(&self.dir.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -228,13 +232,18 @@ impl Engine {
 
 /// Syncs many files, several at the same time: the file system then writes its own journal once for several of them.
 /// If no thread can be started, the calling one does the work: a checkpoint must not depend on another thread.
-fn sync_all(files: &[Arc<dyn DiskFile>], builder: impl Fn() -> Builder) -> io::Result<()> {
+fn sync_all(
+    files: &[Arc<dyn DiskFile>],
+    builder: impl Fn() -> Builder,
+    after_each: &(impl Fn() + Sync),
+) -> io::Result<()> {
     /// Threads that sync at the same time.
     const THREADS: usize = 8;
+    let sync =
+        |some: &[Arc<dyn DiskFile>]| some.iter().try_for_each(|file| file.sync().inspect(|()| after_each()));
     if files.len() <= 2 {
-        return files.iter().try_for_each(|file| file.sync());
+        return sync(files);
     }
-    let sync = |some: &[Arc<dyn DiskFile>]| some.iter().try_for_each(|file| file.sync());
     std::thread::scope(|scope| {
         let part = files.len().div_ceil(THREADS);
         let threads: Vec<_> = files
@@ -356,7 +365,7 @@ mod tests {
         let counted: Vec<Arc<CountedFile>> = (0..20).map(|_| Arc::default()).collect();
         let files: Vec<Arc<dyn DiskFile>> = counted.iter().map(|file| file.clone() as _).collect();
         assert!(Builder::new().stack_size(STACK).spawn(|| ()).is_err());
-        sync_all(&files, || Builder::new().stack_size(STACK)).unwrap();
+        sync_all(&files, || Builder::new().stack_size(STACK), &|| ()).unwrap();
         assert!(counted.iter().all(|file| file.0.load(Ordering::SeqCst) == 1));
     }
 }

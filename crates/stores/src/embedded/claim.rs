@@ -18,6 +18,7 @@ use super::{
     index::Position,
     lanes::{HotEntry, ReleaseKey},
     options::LANE_IN_FLIGHT_MIN,
+    refill::UnreadPart,
     table::read_entry,
 };
 
@@ -29,6 +30,9 @@ const UNREAD_AFTER: Duration = Duration::from_secs(10);
 /// The messages a claim took, when to claim again, and the files of entries to read back.
 type PopResult = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
 
+/// What is due and was taken, and what must be passed over before there can be more.
+type DueMessages = (Vec<Popped>, Option<UnreadPart>);
+
 /// A message that was taken out of its lane and is not decoded yet.
 struct Popped {
     token: u64,
@@ -38,7 +42,7 @@ struct Popped {
 
 impl Engine {
     /// Takes what is due in a lane, in order.
-    fn pop_due(&mut self, number: u32, claim: &Claim, patient: bool) -> Result<Vec<Popped>, StoreError> {
+    fn pop_due(&mut self, number: u32, claim: &Claim, patient: bool) -> Result<DueMessages, StoreError> {
         let now = self.now.wall();
         let end = self.lease_end(claim.lease);
         let limit = claim.limit.min(self.in_flight_room(number));
@@ -47,19 +51,27 @@ impl Engine {
         let mut popped = Vec::new();
         let mut held = Vec::new();
         let mut budget = ClaimBudget::default();
-        let mut failed = None;
+        let (mut failed, mut blocked_by) = (None, None);
         // If the backlog cannot be read now, what is in memory goes out all the same.
-        let mut refill = |engine: &mut Self| {
-            engine.refill(number, now).unwrap_or_else(|error| {
+        let mut refill = |engine: &mut Self| match engine.refill(number, now) {
+            Ok(head) => {
+                blocked_by = head.unread;
+                (head.key, head.unread.is_some())
+            }
+            Err(error) => {
                 failed.get_or_insert(error);
-                None
-            })
+                (None, false)
+            }
         };
-        let mut unread = refill(self);
+        let (mut unread, mut is_blocked) = refill(self);
         while popped.len() < limit {
             // The backlog on disk is read only when its turn comes.
             if unread.as_ref().is_some_and(|unread| self.goes_first(number, unread, now)) {
-                unread = refill(self);
+                if is_blocked {
+                    break;
+                }
+                (unread, is_blocked) = refill(self);
+                continue;
             }
             let Some(mut lane) = self.lanes.get_mut(number) else { break };
             let Some((key, first)) = lane.hot().first_key_value().filter(|(key, _)| key.ready <= now) else {
@@ -96,7 +108,7 @@ impl Engine {
         self.in_flight.hold(end, held);
         match failed {
             Some(error) if popped.is_empty() => Err(error),
-            _ => Ok(popped),
+            _ => Ok((popped, blocked_by)),
         }
     }
 
@@ -277,7 +289,7 @@ impl Shared {
             let moved = self.moved.notified();
             tokio::pin!(moved);
             moved.as_mut().enable();
-            {
+            let blocked_by = {
                 let mut engine = self.engine();
                 engine.check_open()?;
                 let behind = engine.tick(now);
@@ -300,7 +312,7 @@ impl Shared {
                 if room == 0 && claim.holder.is_client() && engine.is_due(number) {
                     return Err(too_many(&claim.lane));
                 }
-                let popped = engine.pop_due(number, claim, round < ROUNDS_MAX)?;
+                let (popped, blocked_by) = engine.pop_due(number, claim, round < ROUNDS_MAX)?;
                 let next = engine.next_due(number).filter(|_| room > popped.len());
                 let coming = next.is_some_and(|next| next <= now.wall()) && claim.limit > 0;
                 if !popped.is_empty() || !coming || round == ROUNDS_MAX {
@@ -310,8 +322,12 @@ impl Shared {
                     let files = popped.iter().map(unread).collect();
                     return Ok(Some((popped, next, files)));
                 }
+                blocked_by.map(|unread| (number, unread))
+            };
+            match blocked_by {
+                Some((lane, unread)) => self.pass_over_backlog(lane, &unread).await?,
+                None => moved.await,
             }
-            moved.await;
         }
         Ok(None)
     }

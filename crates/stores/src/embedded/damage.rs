@@ -4,7 +4,13 @@
 //! then on. It is counted, logged, and stays pending until the next sweep makes a dead letter of it with what could be read. If not
 //! even its id can be read, its bytes stay where they are, and it stays pending.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ops::{
+        Bound::{Excluded, Unbounded},
+        Range,
+    },
+};
 
 use bytes::Bytes;
 use duly_core::{
@@ -21,6 +27,7 @@ use super::{
     index::{Marks, Position},
     lanes::ReleaseKey,
     options::{DAMAGED_MAX, STEP},
+    refill::{UnreadPart, unavailable},
     table::{KeyRecord, Table, keys, live_keys, read_all, read_entry},
 };
 
@@ -82,9 +89,13 @@ impl DamagedMessages {
         self.known.range(positions).next().is_some()
     }
 
-    /// One of those that can become a dead letter.
-    fn next_named(&self) -> Option<&Damaged> {
-        self.known.values().find(|one| one.id.is_some()).filter(|_| self.named > 0)
+    /// The first behind `after` that can become a dead letter.
+    fn next_named(&self, after: Option<Position>) -> Option<&Damaged> {
+        if self.named == 0 {
+            return None;
+        }
+        let behind = (after.map_or(Unbounded, Excluded), Unbounded);
+        self.known.range(behind).map(|(_, one)| one).find(|one| one.id.is_some())
     }
 }
 
@@ -127,20 +138,6 @@ impl Engine {
         }
         self.damaged.add(one);
     }
-
-    /// Quarantines what cannot be read from `from` on. Returns where the next entry before `end` is that can be read.
-    pub(super) fn pass_over(
-        &mut self,
-        table: u32,
-        from: u64,
-        end: u64,
-    ) -> std::io::Result<Option<(u64, ReleaseKey)>> {
-        let Some(known) = self.tables.get(table) else { return Ok(None) };
-        let (data, bytes) = (known.data().clone(), read_all(&**known.keys().file(), 0, known.keys().len())?);
-        let (damaged, next) = survey(&*data, table, &bytes, from, end)?;
-        damaged.into_iter().for_each(|one| self.quarantine(one));
-        Ok(next)
-    }
 }
 
 type Survey = (Vec<Damaged>, Option<(u64, ReleaseKey)>);
@@ -153,12 +150,21 @@ pub(super) fn survey(
     from: u64,
     end: u64,
 ) -> std::io::Result<Survey> {
-    let mut after: Vec<KeyRecord> = keys(key_bytes)
-        .filter(|key| (from..end).contains(&Position { file: table, off8: key.off8 }.offset()))
-        .collect();
-    after.sort_unstable_by_key(|key| key.off8);
+    survey_keys(data, table, &keys_in(key_bytes, table, from..end))
+}
+
+/// The keys of the entries in this part of a table, in the order of their positions.
+fn keys_in(key_bytes: &[u8], table: u32, part: Range<u64>) -> Vec<KeyRecord> {
+    let is_in = |key: &KeyRecord| part.contains(&Position { file: table, off8: key.off8 }.offset());
+    let mut found: Vec<KeyRecord> = keys(key_bytes).filter(is_in).collect();
+    found.sort_unstable_by_key(|key| key.off8);
+    found
+}
+
+/// The first of these entries that can be read, and the damaged ones before it.
+fn survey_keys(data: &dyn DiskFile, table: u32, keys: &[KeyRecord]) -> std::io::Result<Survey> {
     let mut damaged = Vec::new();
-    for key in after {
+    for key in keys {
         let position = Position { file: table, off8: key.off8 };
         let read = read_entry(data, position);
         match read.as_deref().map(|bytes| Peek::framed(bytes).and_then(ReleaseKey::of)) {
@@ -192,12 +198,45 @@ impl Shared {
         });
         let Some((data, keys, keys_len, end)) = known else { return Ok(u64::MAX) };
         let bytes = read_all(&*keys, 0, keys_len)?;
-        let (damaged, next) = survey(&*data, table, &bytes, from, end)?;
-        for some in damaged.chunks(STEP) {
-            let mut engine = self.engine();
-            some.iter().for_each(|one| engine.quarantine(one.clone()));
+        for some in keys_in(&bytes, table, from..end).chunks(STEP) {
+            let (damaged, next) = survey_keys(&*data, table, some)?;
+            self.quarantine_all(damaged);
+            self.steps.finish_step();
+            if let Some((at, _)) = next {
+                return Ok(at);
+            }
         }
-        Ok(next.map_or(end, |(at, _)| at))
+        Ok(end)
+    }
+
+    /// Quarantines what cannot be read at the head of a lane's backlog. The files are read without the engine's lock: there may be very
+    /// many entries, and no other lane waits for them.
+    pub(super) async fn pass_over_backlog(&self, lane: u32, unread: &UnreadPart) -> Result<(), StoreError> {
+        // Others that met the same part go on after it once this one is done.
+        let _surveying = self.surveying.lock().await;
+        let Some((data, keys, keys_len)) = self.engine().files_of_unread(lane, unread) else {
+            return Ok(());
+        };
+        let bytes = read_all(&*keys, 0, keys_len).map_err(unavailable)?;
+        let mut next = None;
+        for some in keys_in(&bytes, unread.table, unread.from..unread.end).chunks(STEP) {
+            let (damaged, readable) = survey_keys(&*data, unread.table, some).map_err(unavailable)?;
+            self.quarantine_all(damaged);
+            next = readable;
+            if next.is_some() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        self.engine().skip_unread(lane, unread, next);
+        Ok(())
+    }
+
+    fn quarantine_all(&self, damaged: Vec<Damaged>) {
+        if !damaged.is_empty() {
+            let mut engine = self.engine();
+            damaged.into_iter().for_each(|one| engine.quarantine(one));
+        }
     }
 
     /// The ids of up to `max` messages in tables that cannot be read, as far as the ids themselves can be. Reads every table.
@@ -228,23 +267,29 @@ impl Shared {
         Ok(ids)
     }
 
-    /// Makes dead letters of the quarantined messages whose ids are known.
+    /// Makes dead letters of the quarantined messages whose ids are known. Those that the disk cannot read now stay for the next sweep,
+    /// and the first of their errors is returned.
     pub(super) async fn dead_letter_damaged(&self, now: Now) -> Result<(), StoreError> {
-        let mut last = None;
+        let (mut last, mut failed, mut after) = (None, None, None);
         loop {
             let found = {
                 let engine = self.engine();
-                let Some(one) = engine.damaged.next_named() else { break };
+                let Some(one) = engine.damaged.next_named(after) else { break };
                 let lane = engine.lanes.get(one.lane).map(|state| state.lane().clone());
                 (one.clone(), lane, engine.file(one.position))
             };
             let (one, lane, file) = found;
-            let bytes = file.map_or(Ok(Bytes::new()), |file| read_damaged(&*file, one.position)).map_err(
-                |error| {
-                    let what = format!("reading a damaged message failed: {error}");
-                    StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
-                },
-            )?;
+            after = Some(one.position);
+            let bytes = match file.map_or(Ok(Bytes::new()), |file| read_damaged(&*file, one.position)) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    failed.get_or_insert_with(|| {
+                        let what = format!("reading a damaged message failed: {error}");
+                        StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
+                    });
+                    continue;
+                }
+            };
             let entry = lane.and_then(|lane| dead_letter(&one, &lane, &bytes, now.wall()));
             self.admitted(entry.as_ref().map_or(0, Vec::len) + 64, Class::Change).await?;
             let mut engine = self.engine();
@@ -266,10 +311,10 @@ impl Shared {
                 table.set_damage(false);
             }
         }
-        match last {
-            Some(commit) => self.committed(&commit).await,
-            None => Ok(()),
+        if let Some(commit) = last {
+            self.committed(&commit).await?;
         }
+        failed.map_or(Ok(()), Err)
     }
 }
 

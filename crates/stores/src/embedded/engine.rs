@@ -26,6 +26,7 @@ use super::{
     lifecycle::Lifecycle,
     options::{ENDED_BYTES_MAX, WAITING_BYTES_MAX},
     sequences::Sequences,
+    stall::Stalls,
     tables::Tables,
     wheel::{Route, Slot},
 };
@@ -77,6 +78,8 @@ pub(super) struct Engine {
     pub(super) ever: Totals,
     pub(super) sequences: Sequences,
     pub(super) lifecycle: Lifecycle,
+    /// Whether the journal and the background thread go on.
+    pub(super) stalls: Stalls,
 }
 
 impl Engine {
@@ -112,9 +115,15 @@ impl Engine {
         Ok(Admission::Granted)
     }
 
+    /// Sets the time, and notes what is under way at it.
+    pub(super) fn set_now(&mut self, now: Now) {
+        self.now = now;
+        self.stalls.observe(self.journal.writing_at(), now.mono());
+    }
+
     /// Sets the time. Returns whether buckets must be opened now: then the background thread is to be woken.
     pub(super) fn tick(&mut self, now: Now) -> bool {
-        self.now = now;
+        self.set_now(now);
         let wanted = self.buckets.wanted(now.wall());
         if wanted == *self.buckets.opened() {
             return false;

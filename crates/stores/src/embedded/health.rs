@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 
-use super::{EmbeddedStore, Shared, engine::Engine, locked};
+use super::{EmbeddedStore, Shared, engine::Engine, locked, stall::STALLED_AFTER};
 
 /// Held by a thread of the store while it runs.
 pub(super) struct ThreadGuard<'a> {
@@ -36,6 +36,7 @@ impl Shared {
     /// Background work changed something: the next round may find more to do.
     pub(super) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
+        self.steps.finish_step();
     }
 
     pub(super) fn progress(&self) -> u64 {
@@ -45,7 +46,7 @@ impl Shared {
 
 impl EmbeddedStore {
     /// Whether a message could be accepted and delivered now. It could not if the store is closed, has stopped after a failed sync or a
-    /// panic of one of its threads, or if its disk is full. A table that the disk cannot read degrades the store. Does no I/O.
+    /// panic of one of its threads, or if its disk is full or hangs. A table that the disk cannot read degrades the store. Does no I/O.
     pub(super) fn state_of_health(&self) -> Health {
         let mut health = self.shared.engine().health();
         // A store that closed itself has ended its threads; its own reason goes first.
@@ -79,6 +80,14 @@ impl Engine {
             let what = "the disk is full and so is its reserve: delivery waits until there is room";
             health.claiming = Err(StoreError::new(StoreErrorKind::Full, what));
         }
+        if self.stalls.is_journal_stalled(self.journal.writing_at(), self.now.mono()) {
+            let error = stalled("a write to the journal");
+            health.accepting = Err(error.clone());
+            health.claiming = Err(error);
+        }
+        if self.stalls.is_background_stalled(self.now.mono()) {
+            health.background = Err(stalled("a step of background work"));
+        }
         if let Some(unread) = self.tables.blocked().unread() {
             let what = format!("{unread}; its messages wait, all others go on; look at the disk");
             health.degraded = Some(StoreError::new(StoreErrorKind::Unavailable, what));
@@ -92,26 +101,33 @@ impl Engine {
     }
 }
 
+fn stalled(what: &str) -> StoreError {
+    let what = format!("{what} has not returned for more than {STALLED_AFTER:?}; look at the disk");
+    StoreError::new(StoreErrorKind::Unavailable, what)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
         io,
         path::Path,
         sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering},
+            Arc, Condvar, Mutex,
+            atomic::{AtomicBool, AtomicUsize, Ordering},
         },
     };
 
     use duly_core::{
         Store,
-        store::{Insert, StoreErrorKind},
+        store::{Insert, Inserted, StoreErrorKind},
     };
 
     use super::super::{
         EmbeddedStore, Options,
+        background::SPARES,
         disk::RealDisk,
         hooked::{HookedDisk, Hooks},
+        locked,
         test_bed::{message, now, tiny},
     };
 
@@ -134,7 +150,71 @@ mod tests {
         }
     }
 
-    async fn open(dir: &Path, disk: &Arc<Panics>) -> EmbeddedStore {
+    /// Writes and syncs of files whose names begin so hang while a test sets that.
+    #[derive(Default)]
+    struct Hangs {
+        prefix: Mutex<Option<&'static str>>,
+        changed: Condvar,
+        calls: AtomicUsize,
+    }
+
+    impl Hangs {
+        fn set(&self, prefix: Option<&'static str>) {
+            *locked(&self.prefix) = prefix;
+            self.changed.notify_all();
+        }
+
+        fn hang(&self, name: &str) -> io::Result<()> {
+            let hangs = |prefix: &mut Option<&str>| prefix.is_some_and(|prefix| name.starts_with(prefix));
+            let mut prefix = locked(&self.prefix);
+            if hangs(&mut prefix) {
+                self.calls.fetch_add(1, Ordering::SeqCst);
+                self.changed.notify_all();
+            }
+            drop(self.changed.wait_while(prefix, |prefix| hangs(prefix)).unwrap());
+            Ok(())
+        }
+
+        /// Waits until a call hangs.
+        fn wait_for_call(&self) {
+            let none = |_: &mut Option<&str>| self.calls.load(Ordering::SeqCst) == 0;
+            drop(self.changed.wait_while(locked(&self.prefix), none).unwrap());
+        }
+    }
+
+    /// Ends the hang before the store is dropped, also after a failed assertion: its threads would not end.
+    struct Release<'a>(&'a Hangs);
+
+    impl Drop for Release<'_> {
+        fn drop(&mut self) {
+            self.0.set(None);
+        }
+    }
+
+    /// Waits for it, round after round of background work.
+    async fn until(store: &EmbeddedStore, is_so: impl Fn(&EmbeddedStore) -> bool) {
+        loop {
+            let moved = store.shared.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if is_so(store) {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    impl Hooks for Hangs {
+        fn write(&self, name: &str) -> io::Result<()> {
+            self.hang(name)
+        }
+
+        fn sync(&self, name: &str) -> io::Result<()> {
+            self.hang(name)
+        }
+    }
+
+    async fn open<H: Hooks>(dir: &Path, disk: &Arc<H>) -> EmbeddedStore {
         let options = Options { disk: HookedDisk::on(RealDisk, disk.clone()), ..tiny() };
         let store = EmbeddedStore::open(dir, options, now(0)).await.unwrap();
         assert_eq!(store.state_of_health().whole(), Ok(()));
@@ -163,20 +243,66 @@ mod tests {
             let batch = (0..50).map(|number| message("work", number, 3_600_000, 300));
             let batch = batch.map(Insert::new).collect();
             store.insert(now(0), batch).await.unwrap();
-            loop {
-                let moved = store.shared.moved.notified();
-                tokio::pin!(moved);
-                moved.as_mut().enable();
-                if store.state_of_health().whole().is_err() {
-                    break;
-                }
-                moved.await;
-            }
+            until(&store, |store| store.state_of_health().whole().is_err()).await;
             assert_stopped(&store, "duly-background").await;
             store.abandon();
             drop(store);
-            let store = open(dir.path(), &Arc::default()).await;
+            let store = open(dir.path(), &Arc::<Panics>::default()).await;
             assert_eq!(store.totals().await.unwrap().pending, 50, "a restart has them all");
+        });
+    }
+
+    #[test]
+    fn a_sync_that_hangs_makes_the_store_not_ready_until_it_returns() {
+        testkit::block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Arc::new(Hangs::default());
+            let store = open(dir.path(), &disk).await;
+            // The background thread lays down segments first.
+            until(&store, |store| store.shared.engine().journal.spare_count() >= SPARES).await;
+            let _release = Release(&disk);
+            disk.set(Some("journal-"));
+            let insert = store.insert(now(0), vec![Insert::new(message("work", 1, 0, 10))]);
+            let watch = async {
+                disk.wait_for_call();
+                store.sweep(now(1_000), &[]).await.unwrap();
+                store.sweep(now(6_000), &[]).await.unwrap();
+                assert_eq!(store.health().await.whole(), Ok(()), "a slow sync");
+                store.sweep(now(6_001), &[]).await.unwrap();
+                let health = store.health().await;
+                let error = health.accepting.unwrap_err();
+                assert!(error.what.starts_with("a write to the journal has not returned"), "{error}");
+                assert_eq!((health.claiming, health.background), (Err(error), Ok(())));
+                disk.set(None);
+            };
+            let (inserted, ()) = futures_util::future::join(insert, watch).await;
+            assert_eq!(inserted.unwrap(), [Inserted::Accepted]);
+            assert_eq!(store.health().await.whole(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn background_work_that_hangs_makes_the_store_not_ready_until_it_goes_on() {
+        testkit::block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Arc::new(Hangs::default());
+            let store = open(dir.path(), &disk).await;
+            let _release = Release(&disk);
+            disk.set(Some("table-"));
+            // More than the buffers hold: they are written to a table.
+            let batch = (0..50).map(|number| Insert::new(message("work", number, 3_600_000, 300)));
+            store.insert(now(0), batch.collect()).await.unwrap();
+            disk.wait_for_call();
+            store.sweep(now(1_000), &[]).await.unwrap();
+            store.sweep(now(6_000), &[]).await.unwrap();
+            assert_eq!(store.health().await.whole(), Ok(()), "a long step");
+            store.sweep(now(6_001), &[]).await.unwrap();
+            let health = store.health().await;
+            let error = health.background.unwrap_err();
+            assert!(error.what.starts_with("a step of background work has not returned"), "{error}");
+            assert_eq!((health.accepting, health.claiming), (Ok(()), Ok(())));
+            disk.set(None);
+            until(&store, |store| store.state_of_health().whole().is_ok()).await;
         });
     }
 

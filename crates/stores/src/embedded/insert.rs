@@ -9,11 +9,11 @@ use duly_core::{
 
 use super::{Shared, engine::Class, entry, index::Position, journal::Commit, options::PIECE_BYTES};
 
-/// About what an entry needs besides its body.
+/// Approximate bytes of an entry without its body.
 const ENTRY_GUESS: usize = 192;
 
 /// One message of a batch while it is inserted.
-struct Entering {
+struct InsertSlot {
     hash: u64,
     entry: std::ops::Range<usize>,
     is_new: bool,
@@ -51,7 +51,7 @@ impl Shared {
     ) -> Result<Arc<Commit>, StoreError> {
         let mut bytes =
             Vec::with_capacity(batch.iter().map(|insert| insert.message.body.len() + ENTRY_GUESS).sum());
-        let mut entering = Vec::with_capacity(batch.len());
+        let mut slots = Vec::with_capacity(batch.len());
         let mut known: Option<(Lane, u32)> = None;
         for insert in batch {
             let message = &insert.message;
@@ -71,27 +71,27 @@ impl Shared {
             }
             let start = bytes.len();
             entry::encode_fresh(message, insert.past.as_deref(), now.wall(), number, &mut bytes);
-            entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
+            slots.push(InsertSlot { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
         }
         let mut last = {
             let mut engine = self.engine_with_room(bytes.len() + batch.len() * 8, Class::Insert).await?;
             let mut wake_background = engine.tick(now);
-            for (insert, item) in batch.iter().zip(&mut entering) {
+            for (insert, item) in batch.iter().zip(&mut slots) {
                 item.is_new = insert.id_is_generated
                     || (engine.index.candidates(item.hash).next().is_none()
                         && !engine.ended.may_know(item.hash));
             }
-            let waits = |(insert, item): &(&Insert, &Entering)| item.is_new && !insert.is_dead();
-            let new = batch.iter().zip(&entering).filter(waits).count() as u64;
+            let waits = |(insert, item): &(&Insert, &InsertSlot)| item.is_new && !insert.is_dead();
+            let new = batch.iter().zip(&slots).filter(waits).count() as u64;
             if new > 0 && engine.totals().pending + new > engine.options.pending_max {
                 let what =
                     format!("{} messages wait already, and no more are taken", engine.options.pending_max);
                 return Err(StoreError::new(StoreErrorKind::TooMany, what));
             }
-            for (insert, item) in batch.iter().zip(&entering).filter(|(_, item)| item.is_new) {
+            for (insert, item) in batch.iter().zip(&slots).filter(|(_, item)| item.is_new) {
                 engine.renumber(|| insert.message.lane(), &mut bytes[item.entry.clone()])?;
             }
-            for (insert, item) in batch.iter().zip(&mut entering).filter(|(_, item)| item.is_new) {
+            for (insert, item) in batch.iter().zip(&mut slots).filter(|(_, item)| item.is_new) {
                 // The same id may have come earlier in this batch.
                 item.is_new = insert.id_is_generated || engine.index.candidates(item.hash).next().is_none();
                 if item.is_new {
@@ -105,8 +105,8 @@ impl Shared {
             self.wake(&mut engine);
             engine.journal.commit()
         };
-        let were_some = entering.iter().any(|item| item.is_new);
-        for (insert, item) in batch.iter().zip(entering) {
+        let were_some = slots.iter().any(|item| item.is_new);
+        for (insert, item) in batch.iter().zip(slots) {
             if item.is_new {
                 answers.push(Inserted::Accepted);
                 continue;

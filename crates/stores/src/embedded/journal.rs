@@ -338,6 +338,11 @@ impl Journal {
         std::mem::take(&mut self.is_awaited)
     }
 
+    /// Where the frame begins that is being written and synced.
+    pub(super) fn writing_at(&self) -> Option<Position> {
+        self.writing_at
+    }
+
     /// Whether what was added at `position` has been written.
     pub(super) fn is_written(&self, position: Position) -> bool {
         let begun = |start: Position| start.file == position.file && start <= position;

@@ -153,6 +153,11 @@ impl LaneState {
         self.extents.iter().enumerate().min_by(|a, b| a.1.key.cmp(&b.1.key))
     }
 
+    /// Which extent begins there.
+    pub(super) fn extent_at(&self, table: u32, next: u64) -> Option<usize> {
+        self.extents.iter().position(|extent| (extent.table, extent.next) == (table, next))
+    }
+
     /// Whether it has no live message, and no pause.
     fn is_empty(&self) -> bool {
         !self.paused && self.pending == 0 && self.in_flight == 0 && self.dead == 0

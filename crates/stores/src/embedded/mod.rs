@@ -11,6 +11,8 @@ mod claim_log;
 mod compaction;
 mod config;
 mod damage;
+#[cfg(test)]
+mod damage_tests;
 pub mod disk;
 mod ended;
 mod engine;
@@ -40,6 +42,7 @@ mod refill;
 mod segment;
 mod sequences;
 mod settle;
+mod stall;
 mod sweep;
 mod table;
 mod tables;
@@ -81,6 +84,7 @@ use self::{
     index::Position,
     journal::{Commit, Kind},
     metrics::Timing,
+    stall::BackgroundSteps,
 };
 pub use backup::{BackupReport, backup, backup_telling, mark_sound, mark_unsound};
 pub use config::EmbeddedConfig;
@@ -114,10 +118,14 @@ struct Shared {
     round: Mutex<()>,
     /// Held while messages move from one position to another. In between they are found at neither, so lists wait for it.
     moves: Mutex<()>,
+    /// Held while a claim passes over what cannot be read in a backlog.
+    surveying: tokio::sync::Mutex<()>,
     claims: ClaimLog,
     timing: Timing,
     /// Counts the changes of background work: a round without any is not repeated at once.
     progress: AtomicU64,
+    /// The steps of background work: health sees by them whether it goes on.
+    steps: Arc<BackgroundSteps>,
     /// The numbers of lanes, to be read without the engine's lock. A number here may have been forgotten by the engine.
     lanes: RwLock<HashMap<Lane, u32>>,
     disk: Arc<dyn Disk>,

@@ -1,5 +1,7 @@
 //! The backlog of a lane: entries in runs are read into the hot window when their turn comes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use duly_core::{
     Timestamp,
@@ -35,28 +37,29 @@ enum Next {
 }
 
 impl Engine {
-    /// Reads the head of the lane's backlog into the hot window, if it goes before what is there. Returns the first key that stays on disk.
-    pub(super) fn refill(&mut self, number: u32, now: Timestamp) -> Result<Option<ReleaseKey>, StoreError> {
+    /// Reads the head of the lane's backlog into the hot window, if it goes before what is there.
+    pub(super) fn refill(&mut self, number: u32, now: Timestamp) -> Result<BacklogHead, StoreError> {
         loop {
-            let Some(mut lane) = self.lanes.get_mut(number) else { return Ok(None) };
-            let Some((at, extent)) = lane.first_extent() else { return Ok(None) };
+            let Some(mut lane) = self.lanes.get_mut(number) else { return Ok(BacklogHead::none()) };
+            let Some((at, extent)) = lane.first_extent() else { return Ok(BacklogHead::none()) };
             let memory = lane.hot().first_key_value().map(|(key, _)| key);
             if extent.key.ready > now || memory.is_some_and(|memory| *memory < extent.key) {
-                return Ok(Some(extent.key.clone()));
+                return Ok(BacklogHead { key: Some(extent.key.clone()), unread: None });
             }
-            let (table, from, end) = (extent.table, extent.next, extent.end);
+            let (table, from, end, first) = (extent.table, extent.next, extent.end, extent.key.clone());
             let Some(file) = self.tables.get(table).map(|table| table.data().clone()) else {
                 lane.advance_extent(at, None);
                 continue;
             };
             let block = read_block(&*file, table, from, end).map_err(unavailable)?;
             let after = from + block.used;
-            let next = match block.next {
-                Next::End => None,
-                Next::Key(key) => Some((after, key)),
-                Next::Unread => self.pass_over(table, after, end).map_err(unavailable)?,
+            let (next, unread) = match block.next {
+                Next::End => (None, None),
+                Next::Key(key) => (Some((after, key)), None),
+                // The key of what follows is not known. It does not go before the first of this block.
+                Next::Unread => (Some((after, first.clone())), Some(UnreadPart { table, from: after, end })),
             };
-            let Some(mut lane) = self.lanes.get_mut(number) else { return Ok(None) };
+            let Some(mut lane) = self.lanes.get_mut(number) else { return Ok(BacklogHead::none()) };
             lane.advance_extent(at, next);
             for (key, near) in block.arrivals {
                 // An entry on its way back to a bucket is not near: the bucket counts it.
@@ -68,8 +71,52 @@ impl Engine {
                     lane.insert_hot(key, near);
                 }
             }
+            if unread.is_some() {
+                return Ok(BacklogHead { key: Some(first), unread });
+            }
         }
     }
+
+    /// The files of a table with an unread part: data, keys, and the length of the keys. `None` if the lane's backlog has gone on meanwhile.
+    pub(super) fn files_of_unread(&mut self, lane: u32, unread: &UnreadPart) -> Option<TableFiles> {
+        self.lanes.get_mut(lane)?.extent_at(unread.table, unread.from)?;
+        let table = self.tables.get(unread.table)?;
+        Some((table.data().clone(), table.keys().file().clone(), table.keys().len()))
+    }
+
+    /// The lane's backlog goes on with `next`, the first readable entry behind an unread part; with `None` the part is used up.
+    pub(super) fn skip_unread(&mut self, lane: u32, unread: &UnreadPart, next: Option<(u64, ReleaseKey)>) {
+        if let Some(mut lane) = self.lanes.get_mut(lane)
+            && let Some(at) = lane.extent_at(unread.table, unread.from)
+        {
+            lane.advance_extent(at, next);
+        }
+    }
+}
+
+/// Data, keys, and the length of the keys.
+pub(super) type TableFiles = (Arc<dyn DiskFile>, Arc<dyn DiskFile>, u64);
+
+/// Where the backlog of a lane goes on.
+pub(super) struct BacklogHead {
+    /// The first key that stays on disk.
+    pub(super) key: Option<ReleaseKey>,
+    /// What must be [passed over](super::Shared::pass_over_backlog) first.
+    pub(super) unread: Option<UnreadPart>,
+}
+
+impl BacklogHead {
+    fn none() -> Self {
+        Self { key: None, unread: None }
+    }
+}
+
+/// A part of a run that begins with an entry that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct UnreadPart {
+    pub(super) table: u32,
+    pub(super) from: u64,
+    pub(super) end: u64,
 }
 
 /// Reads a block of a run from `from` on: at least one whole entry, if it can be read.
@@ -123,7 +170,7 @@ fn split_block(block: &[u8], from: u64, end: u64, table: u32) -> Block {
     Block { arrivals, used, next: Next::Unread }
 }
 
-fn unavailable(error: std::io::Error) -> StoreError {
+pub(super) fn unavailable(error: std::io::Error) -> StoreError {
     let what = format!("reading the data folder failed: {error}");
     StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
 }

@@ -195,7 +195,7 @@ impl Shared {
     ) -> Result<Vec<Settled>, StoreError> {
         let mut engine = self.engine();
         engine.check_open()?;
-        engine.now = now;
+        engine.set_now(now);
         let end = engine.lease_end(lease);
         let answers = receipts
             .iter()

@@ -11,6 +11,8 @@ use super::{Shared, engine::Engine};
 
 impl Shared {
     pub(super) async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        // Before anything that waits for the disk: health goes by it.
+        self.engine().set_now(now);
         let leases_ended = self.end_leases(now).await.unwrap_or_else(|error| {
             // A lease that cannot be ended must not keep the lanes from learning what is due.
             tracing::warn!(%error, "ended leases not released; retried at the next sweep");

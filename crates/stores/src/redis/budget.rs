@@ -1,4 +1,4 @@
-//! How much of what is due one claim gives, by bytes.
+//! The byte budget of a claim.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use crate::shared::claim_order::{ClaimOrder, within};
 type Selected<'s> = BTreeMap<usize, Vec<&'s (ClaimOrder, Vec<u8>)>>;
 
 impl RedisStore {
-    /// As many of the selected candidates as fit into one claim, in their order; and why shards were left out, if any were.
+    /// Cuts the selection to the byte budget of one claim, in claim order. Also returns the error of a shard that was skipped.
     pub(super) async fn within_budget<'s>(
         &self,
         shards: &[(u16, Option<u64>)],
@@ -33,7 +33,7 @@ impl RedisStore {
         for (index, reply) in replies {
             match reply {
                 Ok(reply) => lengths.extend(reply),
-                // What is due there has no known length, and would be given without a bound. It does not hold up the others.
+                // The lengths are unknown, so its messages cannot be budgeted: the shard is skipped.
                 Err(error) => {
                     let _ = self.faults.record(shards[index].0, error.clone());
                     selected.remove(&index);

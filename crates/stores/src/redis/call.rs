@@ -22,16 +22,16 @@ const BYTES_MAX: usize = 256 * 1024;
 /// How long a part of the store that failed before may take to answer a sweep. Shorter than the shortest leases: a node says with every
 /// sweep that it is there.
 const PROBE_WITHIN: Duration = Duration::from_millis(500);
-/// What is due within this is worth a hint to the other nodes; what is due later their sweeps find in time.
+/// Messages due within this are announced to other nodes by a hint. Sweeps find later ones in time.
 const HINT_WITHIN: Duration = Duration::from_secs(3);
 
-/// What belongs to one shard, in parts that a script takes at once. Each item knows its slot in the whole.
+/// The items of one shard, in parts of one script call each. Each item has its slot in the whole batch.
 pub(super) struct OfShard<T> {
     shard: u16,
     parts: Vec<Part<T>>,
 }
 
-/// What came of one shard: the answers by slot, up to the error if there was one.
+/// The answers of one shard by slot, up to its error.
 pub(super) struct ShardAnswers<A> {
     pub(super) shard: u16,
     pub(super) answers: Vec<(usize, A)>,
@@ -161,7 +161,7 @@ impl RedisStore {
 
     /// Runs a script for many items, and returns its answers in their order.
     ///
-    /// `begin` adds the arguments before the items, `put` those of an item, `read` understands an answer.
+    /// `begin` adds the arguments before the items, `put` those of an item, `read` parses an answer.
     pub(super) async fn run_all<T, A>(
         &self,
         call: (&Script, Now),
@@ -199,7 +199,7 @@ impl RedisStore {
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    /// Runs a script for many items, and returns what came of each shard by itself.
+    /// Runs a script for many items. Returns the answers and the error of each shard separately.
     pub(super) async fn run_by_shard<T, A>(
         &self,
         (script, now): (&Script, Now),
@@ -218,7 +218,7 @@ impl RedisStore {
         join_all(shards.into_iter().map(of_shard)).await
     }
 
-    /// One part after the other. What was answered before an error is kept.
+    /// Runs one part after the other. Answers before an error are kept.
     async fn run_parts<T, A>(
         &self,
         link: &(impl ConnectionLike + Clone),
@@ -241,7 +241,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Sorts an error, and logs once if the data was lost.
+    /// Sorts an error, and logs the first one of data that is damaged, and the first of data that is gone.
     fn fault(&self, error: &redis::RedisError) -> StoreError {
         let fault = if self.link.may_have_repeated(error) { repeated(error) } else { sorted(error) };
         self.log_once(fault)
@@ -253,9 +253,7 @@ impl RedisStore {
     }
 
     fn log_once(&self, fault: StoreError) -> StoreError {
-        if fault.kind == StoreErrorKind::Damaged
-            && !self.generation.is_loss_logged.swap(true, std::sync::atomic::Ordering::Relaxed)
-        {
+        if self.generation.logged.is_first_of_its_kind(&fault) {
             tracing::error!(prefix = self.options.prefix, error = %fault, "store data damaged");
         }
         fault
@@ -280,7 +278,7 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     text.parse().ok().or_else(|| text.parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| n as u64))
 }
 
-/// A time in an answer, which is empty if there is none.
+/// A time in an answer; an empty text is no time.
 pub(super) fn time_in(text: &[u8]) -> Result<Option<Timestamp>, StoreError> {
     if text.is_empty() {
         return Ok(None);

@@ -56,8 +56,8 @@ fn changed(reply: &[u8]) -> Option<Result<Changed, Unreadable>> {
     }
 }
 
-/// The answers. Whoever changes many, or expires whatever is late, gets those for the others and goes on behind a message that cannot be
-/// read: it stays as it is, in the state that was asked for. Somebody who names one message gets the error.
+/// The answers. In a change of many messages, an unreadable one keeps its state and does not fail the others. A change of one unreadable
+/// message is an error.
 fn answers(replies: Vec<Result<Changed, Unreadable>>, what: &str) -> Result<Vec<Changed>, StoreError> {
     let is_named = replies.len() == 1 && what != "expire";
     let state = if matches!(what, "replay" | "purge") { State::Dead } else { State::Pending };

@@ -13,7 +13,7 @@ use super::{
     RedisStore,
     call::{ITEMS_MAX, number, time_in},
     fault::garbled,
-    keys::{read_claim_order, tag},
+    keys::tag,
     packed, scripts,
 };
 use crate::shared::{
@@ -25,21 +25,21 @@ use crate::shared::{
 /// The first of one lane in one shard, with their members of `wait`.
 type ShardCandidates = claim_order::ShardCandidates<Vec<u8>>;
 
-/// Who holds a claim, as `prelude.lua` packs it.
+/// The holder of a claim, as `prelude.lua` packs it.
 const HELD_BY_PROCESS: u8 = 0;
 const HELD_BY_CLIENT: u8 = 1;
-/// The only message that a client was given: nothing else can be why it is lost.
+/// A client holds this message and no other of the same claim: if its lease is lost, this message is the cause.
 const HELD_BY_CLIENT_ALONE: u8 = 2;
 
 /// The answer for a message that the script could not read and made a dead letter.
 const SET_ASIDE: &[u8] = b"\xff";
 
-/// What one shard gave.
+/// The claims of one shard.
 #[derive(Default)]
 struct ShardClaims {
     leased: Vec<(ClaimOrder, LeasedMessage)>,
     next: Option<Timestamp>,
-    /// Why it gave no more.
+    /// The error after which the shard gave no more.
     fault: Option<StoreError>,
 }
 
@@ -65,7 +65,7 @@ impl RedisStore {
         let claims = selected
             .into_iter()
             .map(|(shard, candidates)| self.lease_in(now, by, &lane, shards[shard], candidates));
-        // What one shard gave is in this process's hands, also if another shard cannot be asked.
+        // Messages that one shard gave are claimed, also if another shard fails.
         let claims = join_all(claims).await;
         if claims.iter().all(|claims| claims.leased.is_empty())
             && let Some(fault) = claims.iter().find_map(|claims| claims.fault.clone()).or(left_out)
@@ -78,12 +78,12 @@ impl RedisStore {
         Ok(Claimed { messages: leased.into_iter().map(|(_, leased)| leased).collect(), next })
     }
 
-    /// The shards of a lane that this node may claim from, and by which lease.
+    /// The shards of a lane that this node may claim from, each with its shard lease.
     pub(super) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
         self.nodes.claimable(lane, name, self.keys.shards())
     }
 
-    /// The first of a lane in each of the shards that answer, and one more to know what comes next.
+    /// The first messages of a lane in each reachable shard, and one more to know when the next is ready.
     async fn peek(
         &self,
         lane: &str,
@@ -93,19 +93,10 @@ impl RedisStore {
         let tag = tag(lane);
         let (from, to) = ([b"[", tag.as_slice()].concat(), [b"(", tag.as_slice(), b"\xff"].concat());
         let count = each(limit, shards.len().max(1)) + 1;
-        let (from, to, tag) = (&from, &to, &tag);
+        let (from, to) = (from.as_slice(), to.as_slice());
         let in_shard = |shard| async move {
-            let mut cmd = redis::cmd("ZRANGEBYLEX");
-            cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
-            let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
-            let cut = members.len() == count;
-            let read =
-                |member: Vec<u8>| read_claim_order(&member, tag.len()).map(|candidate| (candidate, member));
-            let candidates = members.into_iter().map(read).collect::<Option<_>>();
-            Ok::<_, StoreError>(ShardCandidates {
-                candidates: candidates.ok_or_else(|| garbled("a position in a lane"))?,
-                cut,
-            })
+            let (candidates, cut) = self.first_waiting(shard, lane, (from, to), count).await?;
+            Ok::<_, StoreError>(ShardCandidates { candidates, cut })
         };
         let of_shard = |owned: Owned| async move { (owned, in_shard(owned.0).await) };
         let reply = join_all(shards.iter().map(|owned| of_shard(*owned))).await;
@@ -122,7 +113,7 @@ impl RedisStore {
     ) -> ShardClaims {
         let (shard, mut claims) = (owned.0, ShardClaims::default());
         if let Err(fault) = self.lease_parts(now, by, lane, owned, &candidates, &mut claims).await {
-            // Its messages wait until a sweep has reached it. If it is not this shard's fault alone, the next claim says so.
+            // The shard is left out until a sweep reaches it. If the whole store fails, the next claim reports that.
             let _ = self.faults.record(shard, fault.clone());
             claims = ShardClaims { next: Some(now.wall()), fault: Some(fault), ..claims };
         }

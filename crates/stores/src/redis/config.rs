@@ -7,7 +7,7 @@ use duly_core::{Clock, ErrorCode, Invalid, Secret, store::StoreError};
 use super::{Options, RedisStore, check_address, in_store_targets::OwnStreams, inspect};
 use crate::{NodeOptions, OpenStore};
 
-/// Which Redis, and what the store there is like.
+/// Settings of a Redis store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     /// Where it is: `redis://…`, `redis-cluster://a,b,c`, `redis-sentinel://a,b,c/name`, or the same with `rediss`.

@@ -21,7 +21,7 @@ pub fn check_address(url: &str) -> Result<(), String> {
     Address::parse(url).map(|_| ())
 }
 
-/// Whether one script can reach what is at both addresses: see [`Address::is_one_with`].
+/// Whether one script can reach the keys at both addresses: see [`Address::is_one_with`].
 pub fn same_server(one: &str, other: &str) -> bool {
     match (Address::parse(one), Address::parse(other)) {
         (Ok(one), Ok(other)) => one.is_one_with(&other),

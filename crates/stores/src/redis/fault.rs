@@ -1,4 +1,6 @@
-//! What went wrong in Redis, sorted by what the caller does next.
+//! Errors of Redis, sorted by what the caller does next.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use duly_core::store::{StoreError, StoreErrorKind};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -54,7 +56,22 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
     StoreError::new(kind, format!("{what} ({error})")).with_source(error.clone())
 }
 
-/// What Redis and Lua say of a value of another kind.
+/// Which faults of the data have been logged. Once of each kind is enough: every call would report it again.
+#[derive(Debug, Default)]
+pub(super) struct LoggedFaults {
+    gone: AtomicBool,
+    damaged: AtomicBool,
+}
+
+impl LoggedFaults {
+    /// Whether this is a fault of the data, and the first of its kind.
+    pub(super) fn is_first_of_its_kind(&self, fault: &StoreError) -> bool {
+        let logged = if is_gone(fault) { &self.gone } else { &self.damaged };
+        fault.kind == StoreErrorKind::Damaged && !logged.swap(true, Relaxed)
+    }
+}
+
+/// Error texts of Redis and Lua about a value of another type.
 const WRONG_VALUES: [&str; 8] = [
     "not an integer",
     "not a valid float",
@@ -66,7 +83,7 @@ const WRONG_VALUES: [&str; 8] = [
     "number expected",
 ];
 
-/// What it means that a script ended without an answer, if one did.
+/// The kind and meaning of an error that ended a script.
 fn of_script(error: &RedisError) -> Option<(StoreErrorKind, &'static str)> {
     let detail = error.detail().unwrap_or_default();
     let says = |words: &str| detail.contains(words);
@@ -99,7 +116,7 @@ fn code_of(error: &RedisError) -> Option<String> {
     own.or_else(|| Some(error.clone().into_server_errors()?.first()?.1.code().to_owned()))
 }
 
-/// The same for a call that the connection itself may have repeated, of whose first try nothing is known.
+/// The same for a call that the connection may have sent twice: the result of the first try is unknown.
 pub(super) fn repeated(error: &RedisError) -> StoreError {
     let fault = sorted(error);
     if fault.kind == StoreErrorKind::Unavailable {
@@ -110,7 +127,7 @@ pub(super) fn repeated(error: &RedisError) -> StoreError {
     fault.when_under_way()
 }
 
-/// The same for a connection that is not made yet, over which nothing was asked.
+/// The same for an error while connecting: nothing was sent.
 pub(super) fn connect_failed(error: &RedisError) -> StoreError {
     let fault = sorted(error);
     match fault.kind {
@@ -125,7 +142,7 @@ pub(super) fn connect_failed(error: &RedisError) -> StoreError {
 const DATA_LOST: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
                     Restore it, or restart this process to begin with an empty store";
 
-/// The error of a change when Redis is out of memory: it is not their disk that is full, and what is delivered makes room.
+/// The error of a change when Redis is out of memory. The caller's disk is not full, and deliveries make room.
 pub(super) fn for_caller(error: StoreError) -> StoreError {
     if error.kind == StoreErrorKind::Full { error.of_kind(StoreErrorKind::Unavailable) } else { error }
 }
@@ -141,7 +158,7 @@ pub fn is_gone(error: &StoreError) -> bool {
     error.what.contains(DATA_LOST)
 }
 
-/// What a script or a packed message says is no such thing.
+/// An answer of a script, or a packed message, has another format.
 pub(super) fn garbled(what: &str) -> StoreError {
     StoreError::new(
         StoreErrorKind::Damaged,
@@ -195,5 +212,15 @@ mod tests {
         for error in [sorted(&io), connect_failed(&io), repeated(&io), data_lost] {
             assert!(error.cause::<RedisError>().is_some(), "{error}");
         }
+    }
+
+    #[test]
+    fn data_that_is_gone_is_logged_although_a_damaged_key_was_before() {
+        let (logged, damaged) = (LoggedFaults::default(), garbled("an answer"));
+        assert!(logged.is_first_of_its_kind(&damaged));
+        assert!(!logged.is_first_of_its_kind(&damaged));
+        assert!(logged.is_first_of_its_kind(&data_lost("another generation")));
+        assert!(!logged.is_first_of_its_kind(&data_lost("another generation")));
+        assert!(!logged.is_first_of_its_kind(&StoreError::new(StoreErrorKind::Unavailable, "away")));
     }
 }

@@ -34,10 +34,10 @@ const SHARE_MIN: usize = 16;
 /// So many streams are remembered, so that a script is given them before it asks.
 const KNOWN_MAX: usize = 40;
 
-/// A shard, and the token by which this node delivers the lane from it.
+/// A shard, and the fencing token of this node's lease on it.
 type Owned = (u16, u64);
 
-/// Which streams there may be, and how long they may become.
+/// Allowed streams, and limits of their length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamLimits {
     /// The most entries of a stream, about. No limit if not set.
@@ -48,7 +48,7 @@ pub struct StreamLimits {
     pub topics: TopicPatterns,
 }
 
-/// Moves what is due for one sink.
+/// Delivers due messages of one sink into streams.
 struct StreamDelivery {
     store: Arc<RedisStore>,
     lane_text: String,
@@ -58,7 +58,7 @@ struct StreamDelivery {
     known: Mutex<VecDeque<Topic>>,
 }
 
-/// What came of one shard.
+/// The result of one shard.
 #[derive(Default)]
 struct InShard {
     messages: Vec<InStoreMessage>,
@@ -138,15 +138,12 @@ impl StreamDelivery {
         let after = Timestamp::from_millis(now.wall().as_millis() + 1);
         let from = [b"[", self.tag.as_slice()].concat();
         let to = [b"(", self.tag.as_slice(), &six(after)].concat();
-        let (from, to) = (&from, &to);
+        let (from, to) = (from.as_slice(), to.as_slice());
         let in_shard = |shard: u16| async move {
-            let mut cmd = redis::cmd("ZRANGEBYLEX");
-            cmd.arg(self.store.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
-            let members: Vec<Vec<u8>> = self.store.ask(&cmd).await?;
-            let candidates = members
-                .iter()
-                .map(|member| read_claim_order(member, self.tag.len()).map(|candidate| (candidate, shard)));
-            candidates.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a position in a lane"))
+            let (waiting, _) = self.store.first_waiting(shard, &self.lane_text, (from, to), limit).await?;
+            Ok::<_, StoreError>(
+                waiting.into_iter().map(|(candidate, _)| (candidate, shard)).collect::<Vec<_>>(),
+            )
         };
         let first = |shard: u16| async move { (shard, in_shard(shard).await) };
         let all = join_all(owned.iter().map(|(shard, _)| first(*shard))).await;

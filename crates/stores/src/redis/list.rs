@@ -27,11 +27,11 @@ const LANES_MAX: usize = 50;
 /// A due time, as it sorts, and an id.
 type Position = Vec<u8>;
 
-/// What a source returned.
+/// The positions that a source returned.
 #[derive(Debug, Default)]
 struct SourcePage {
     positions: Vec<Position>,
-    /// Nothing is missing up to there, if it stopped anywhere.
+    /// If the source stopped early: no position up to here is missing.
     horizon: Option<Position>,
 }
 
@@ -56,6 +56,8 @@ impl RedisStore {
             position > &from
                 && source_page.horizon.as_ref().is_none_or(|horizon| position <= horizon)
                 && query.due_to.is_none_or(|to| due < to)
+                // What something else wrote there names no message.
+                && read_position(position).is_ok()
         };
         let mut positions: Vec<_> =
             source_page.positions.iter().filter(|position| within(position)).collect();
@@ -158,7 +160,7 @@ impl RedisStore {
         Ok(SourcePage { positions, horizon })
     }
 
-    /// What waits for its due time, lane by lane.
+    /// Pending messages by lane and due time.
     async fn pending(
         &self,
         shard: u16,
@@ -178,7 +180,7 @@ impl RedisStore {
         Ok(source_page)
     }
 
-    /// The lanes of one shard in which there may be something that was asked for.
+    /// The lanes of one shard that may match the query.
     async fn lanes_listed(&self, shard: u16, query: &Query) -> Result<Vec<Vec<u8>>, StoreError> {
         let is_queue = query.sink.as_ref().map(SinkName::is_queue);
         if let (Some(true), Some(topic)) = (is_queue, &query.topic) {
@@ -197,14 +199,14 @@ impl RedisStore {
     }
 }
 
-/// Behind which place the page begins.
+/// The position after which the page begins.
 fn beginning(query: &Query) -> Position {
     let after = query.after.as_ref().map(|(due, id)| [&six(*due), id.as_str().as_bytes()].concat());
     let due_from = six(query.due_from.unwrap_or_default()).to_vec();
     after.map_or(due_from.clone(), |after| after.max(due_from))
 }
 
-/// All that is wanted lies before this due time, if there is one.
+/// The due time before which all matches lie, if the query has one.
 fn end(query: &Query) -> Option<Vec<u8>> {
     query.due_to.map(|to| six(to).to_vec())
 }

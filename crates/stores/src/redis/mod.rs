@@ -31,7 +31,7 @@ mod shards;
 mod sweep;
 mod unconfirmed;
 
-use std::{fmt, sync::atomic::AtomicBool, time::Duration};
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use duly_core::{
@@ -51,8 +51,8 @@ pub use self::{
     options::Options,
 };
 use self::{
-    connection::Link, health::LastSweep, keys::Keys, outcomes::Outcomes, paused::Paused, replicas::Replicas,
-    shard_faults::ShardFaults, unconfirmed::UnconfirmedCalls,
+    connection::Link, fault::LoggedFaults, health::LastSweep, keys::Keys, outcomes::Outcomes, paused::Paused,
+    replicas::Replicas, shard_faults::ShardFaults, unconfirmed::UnconfirmedCalls,
 };
 use crate::shared::{
     hints::HintListener, membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime,
@@ -82,8 +82,7 @@ pub struct RedisStore {
 struct Generation {
     /// Made with the store and kept in every shard: whoever flushes Redis removes it too.
     name: String,
-    /// That the data is damaged or lost has been logged. Once is enough.
-    is_loss_logged: AtomicBool,
+    logged: LoggedFaults,
 }
 
 impl fmt::Debug for RedisStore {

@@ -26,7 +26,7 @@ use crate::shared::{
     shard_leases::{LeaseRequest, Member},
 };
 
-/// The version of what the scripts do to the data. Nodes of different versions do not work on one store together.
+/// Protocol version of nodes; nodes of different versions refuse each other.
 const SCRIPTS: u16 = 2;
 
 impl RedisStore {
@@ -171,7 +171,7 @@ impl RedisStore {
     }
 }
 
-/// The names of the live nodes, for a caller that is none of them.
+/// The names of the live nodes, for a caller that is not a node.
 pub(super) async fn names_in(link: &mut Link, keys: &Keys, tick: u64) -> Result<Vec<String>, StoreError> {
     let fault = |error| sorted(&error);
     let alive: Vec<Vec<u8>> = redis::cmd("ZRANGEBYSCORE")

@@ -1,8 +1,8 @@
-//! Opening a store: is this Redis fit for it, is it the store that was asked for, and what did the last process hold?
+//! Opening a store: checks the server and the store, and ends the claims of processes that are gone.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 use duly_core::{
@@ -16,7 +16,7 @@ use super::{
     Generation, Options, RedisStore,
     call::{ITEMS_MAX, number},
     connection::{Link, connect},
-    fault::{garbled, sorted},
+    fault::{LoggedFaults, garbled, sorted},
     health::LastSweep,
     inspect::findings,
     keys::Keys,
@@ -38,7 +38,7 @@ use crate::shared::{
 
 /// The layout of the data. Another number is another Duly's.
 const FORMAT: &str = "1";
-/// What two nodes may know of the same time differently.
+/// Max difference between the clocks of two nodes.
 const CLOCKS_APART_US: u64 = 1_000_000;
 
 /// A claim that was found.
@@ -48,7 +48,7 @@ struct Found {
     token: u64,
     end: u64,
     span: u64,
-    /// The process whose own it was, if it was not a client's.
+    /// The process that held it; `None` for a client.
     process: Option<u64>,
     /// It had been lost before.
     suspect: bool,
@@ -102,7 +102,7 @@ impl RedisStore {
         let store = Self {
             link,
             keys,
-            generation: Generation { name: generation, is_loss_logged: AtomicBool::new(false) },
+            generation: Generation { name: generation, logged: LoggedFaults::default() },
             time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             room: Room::default(),

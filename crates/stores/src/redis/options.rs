@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::shared::membership::{SHARDS_MAX, options_fault};
 
-/// What a [`RedisStore`](super::RedisStore) keeps, where, and how much of it.
+/// Options of a [`RedisStore`](super::RedisStore).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The store's name: several may share one Redis.
@@ -26,7 +26,7 @@ pub struct Options {
     /// The name of this node, the same at every start and no other node's. Whoever comes with the name of a node that is
     /// there takes its place.
     pub node: String,
-    /// How long a node that says nothing is taken to be there: then others deliver what it did.
+    /// How long a node without a heartbeat counts as alive. After that, other nodes take over its shards.
     pub lease: Duration,
 }
 
@@ -34,7 +34,7 @@ impl Options {
     /// The most shards of a store.
     pub const SHARDS_MAX: u16 = SHARDS_MAX;
 
-    /// What fits most, for a process that drew this number at random.
+    /// Defaults, for a process with this random instance number.
     pub fn new(instance: u64) -> Self {
         Self {
             prefix: "main".into(),

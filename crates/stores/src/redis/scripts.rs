@@ -19,6 +19,7 @@ scripts! {
     MOVE = "move.lua";
     SETTLE = "settle.lua";
     SET_ASIDE = "set_aside.lua";
+    REMOVE_UNREADABLE = "remove_unreadable.lua";
     EXTEND = "extend.lua";
     CHANGE = "change.lua";
     SWEEP = "sweep.lua";

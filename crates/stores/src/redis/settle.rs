@@ -1,4 +1,4 @@
-//! Ending claims, and letting them go on.
+//! `settle` and `extend`.
 
 use std::time::Duration;
 
@@ -92,8 +92,8 @@ impl RedisStore {
         settled(reply)
     }
 
-    /// Takes the answers of all shards. Of one that fails alone there are none, and the others do not wait for it; the first time it may be an
-    /// error.
+    /// Takes the answers of all shards. A shard that fails alone gives none and does not fail the others, except the first time with
+    /// [`Patience::Once`].
     fn take_answers(
         &self,
         done: Vec<ShardAnswers<Settled>>,

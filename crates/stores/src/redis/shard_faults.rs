@@ -1,4 +1,4 @@
-//! Parts of the store that fail while others work: those go on without them.
+//! Parts of the store that fail while others work.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use super::{damaged::DamagedMessages, fault::is_gone};
 /// A part of the store whose keys may fail alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
-    /// Who is there.
+    /// The node list.
     Nodes,
     /// The set of paused lanes.
     Paused,
@@ -39,7 +39,7 @@ impl std::fmt::Display for Part {
 /// The parts that failed when they were last asked. Claims leave them out; the sweep asks them again.
 #[derive(Debug)]
 pub(super) struct ShardFaults {
-    /// Each shard may be behind a server of its own, as in a Cluster. Else a server that cannot be reached is all of the store.
+    /// Shards may be on several servers, as in a Cluster. Otherwise an unreachable server fails the whole store.
     by_server: bool,
     failing: Mutex<BTreeMap<Part, Failing>>,
     /// Messages that could not be read, in whichever shard.
@@ -53,7 +53,7 @@ struct Failing {
     unlogged: u32,
 }
 
-/// A part is logged again after so many failures, about once a minute: not every part makes a node not ready.
+/// A failing part is logged again after so many failures, about once a minute.
 const LOG_EVERY: u32 = 30;
 
 impl ShardFaults {
@@ -61,7 +61,7 @@ impl ShardFaults {
         Self { by_server, failing: Mutex::default(), damaged: DamagedMessages::default() }
     }
 
-    /// Records a fault of one part. Returns the error if it is not of that part alone.
+    /// Records a fault of one part. Returns the error if it concerns the whole store.
     pub(super) fn record(&self, part: impl Into<Part>, error: StoreError) -> Result<(), StoreError> {
         let part = part.into();
         let is_alone = match error.kind {
@@ -98,14 +98,16 @@ impl ShardFaults {
         !self.lock().is_empty()
     }
 
-    /// What is wrong with the first shard that fails.
-    pub(super) fn first_shard(&self) -> Option<StoreError> {
-        let failing = self.lock();
-        let mut shards = failing.iter().filter(|(part, _)| matches!(part, Part::Shard(_)));
-        shards.next().map(|(_, failing)| failing.error.clone())
+    /// The shards that fail, each with its error.
+    pub(super) fn failing_shards(&self) -> BTreeMap<u16, StoreError> {
+        let of_shard = |(part, failing): (&Part, &Failing)| match part {
+            Part::Shard(shard) => Some((*shard, failing.error.clone())),
+            Part::Nodes | Part::Paused => None,
+        };
+        self.lock().iter().filter_map(of_shard).collect()
     }
 
-    /// Those whose shards did not fail when they were last asked; all, if all of them did.
+    /// Entries of reachable shards; all entries if no shard is reachable.
     pub(super) fn reachable<T>(&self, all: Vec<T>, shard: impl Fn(&T) -> u16) -> Vec<T> {
         let failing = self.lock();
         let works = |one: &T| !failing.contains_key(&Part::Shard(shard(one)));
@@ -115,7 +117,7 @@ impl ShardFaults {
         all.into_iter().filter(works).collect()
     }
 
-    /// The answers of the shards that answered. An error if none did, or if the error is not a shard's alone.
+    /// The answers of the shards that answered. An error if none did, or if an error concerns the whole store.
     pub(super) fn answered<S, T>(
         &self,
         reply: Vec<(S, Result<T, StoreError>)>,
@@ -171,12 +173,9 @@ mod tests {
         let faults = ShardFaults::new(false);
         faults.record(Part::Paused, error(StoreErrorKind::Damaged)).unwrap();
         faults.record(Part::Nodes, data_lost("x")).unwrap_err();
-        assert_eq!((faults.any(), faults.first_shard()), (true, None));
+        assert_eq!((faults.any(), faults.failing_shards().len()), (true, 0));
         faults.record(0, data_lost("x")).unwrap();
-        assert!(
-            faults.first_shard().is_some_and(|error| is_gone(&error)),
-            "also with the part named before it"
-        );
+        assert!(faults.failing_shards().get(&0).is_some_and(is_gone), "also with the part named before it");
         let reply = vec![(0u16, Err(data_lost("x"))), (1, Ok(7))];
         assert_eq!(faults.answered(reply, |shard| *shard).unwrap(), [(1, 7)]);
         let reply = vec![(0u16, Err::<u8, _>(data_lost("x"))), (1, Err(data_lost("x")))];

@@ -1,4 +1,4 @@
-//! The bounded look that backs up wake-ups: one script per shard.
+//! `sweep`: one bounded script per shard.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -7,7 +7,7 @@ use std::{
 
 use duly_core::{
     Lane, Now, Timestamp,
-    store::{StoreError, Sweep},
+    store::{StoreError, StoreErrorKind, Sweep},
 };
 use futures_util::future::{join_all, join3};
 
@@ -26,7 +26,7 @@ const LEASES_MAX: usize = 200;
 /// Up to so many lanes are asked for by name; of more than that, each shard names those that are next.
 const LANES_MAX: usize = 500;
 
-/// What one shard said.
+/// The answer of one shard.
 #[derive(Debug, Default)]
 struct ShardReply {
     ended: usize,
@@ -37,22 +37,29 @@ struct ShardReply {
     next: HashMap<Vec<u8>, Timestamp>,
     /// The lanes that this node owns there, each with its token.
     owned: HashMap<String, u64>,
-    /// What could not be read and is a dead letter now.
+    /// Ids of unreadable messages that are dead letters now.
     damaged: Vec<Vec<u8>>,
 }
 
 impl RedisStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let answered_before = self.room.ask();
-        self.release_unconfirmed(now).await?;
-        self.settle_deferred(now).await?;
+        // Before leases are ended: what these do counts no attempt, or ends its message. A shard for which they fail is swept all the same.
+        report_failed("release of unconfirmed claims", self.release_unconfirmed(now).await)?;
+        report_failed("settle of deferred outcomes", self.settle_deferred(now).await)?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
-        let again_within = self.announce_node(now, names.iter().cloned().collect()).await?;
+        let announced = self.announce_node(now, names.iter().cloned().collect()).await;
+        if let Err(error) = &announced
+            && (error.kind.is_transient() || error.kind == StoreErrorKind::Closed)
+        {
+            return announced.map(|_| Sweep::default());
+        }
         let sweeping = (self.paused_lanes(), self.sweep_shards(now, &names), self.check_writes());
         let (paused, reply, writes) = join3(sweeping.0, sweeping.1, sweeping.2).await;
         let ((paused, read_state), reply) = (paused?, reply?);
         self.last_sweep.record(writes);
         self.hints.swept();
+        let again_within = announced?;
         if reply.len() == usize::from(self.keys.shards()) {
             self.room.update(answered_before, reply.iter().map(|(_, reply)| reply.held).sum());
         }
@@ -86,7 +93,7 @@ impl RedisStore {
         })
     }
 
-    /// Says that this node is there. If only that fails, it goes on with the shards that it has.
+    /// Writes the heartbeat of this node. If only that fails, the node keeps the shards that it has.
     async fn announce_node(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
         let announcing = self.announce(now, serves);
         let announced =
@@ -103,7 +110,7 @@ impl RedisStore {
         }
     }
 
-    /// What the shards say that answer.
+    /// The answers of the shards that answer.
     async fn sweep_shards(&self, now: Now, names: &[String]) -> Result<Vec<(u16, ShardReply)>, StoreError> {
         let of_shard = |shard| async move {
             let sweeping = async {
@@ -162,6 +169,18 @@ impl RedisStore {
     }
 }
 
+/// Logs that a chore of the sweep failed: the next sweep tries again. An error only if the store is closed.
+fn report_failed(chore: &str, outcome: Result<(), StoreError>) -> Result<(), StoreError> {
+    match outcome {
+        Err(error) if error.kind == StoreErrorKind::Closed => Err(error),
+        Err(error) => {
+            tracing::warn!(chore, %error, "sweep chore failed; tried again at the next sweep");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
 impl RedisStore {
     fn read_sweep<'a>(
         &self,
@@ -174,7 +193,7 @@ impl RedisStore {
     }
 }
 
-/// What every shard says, and what follows it.
+/// The common part of a shard's answer, and the rest.
 fn read(answer: &[Vec<u8>]) -> Result<(ShardReply, &[Vec<u8>]), StoreError> {
     let [ended, next_end, pending, in_flight, lanes, damaged, rest @ ..] = answer else {
         return Err(garbled("an answer"));

@@ -1,4 +1,4 @@
-//! Claims whose answer got lost on the way: Redis may have made them, and nobody would work on them until their leases end.
+//! Claims whose answers were lost: Redis may have made them, and nobody holds them until their leases end.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -9,10 +9,10 @@ use duly_core::{MessageId, Now, store::StoreError};
 
 use super::{RedisStore, call::ITEMS_MAX, scripts};
 
-/// More are left to the ends of their leases.
+/// Max tracked claims. More wait until their leases end.
 const UNCONFIRMED_MAX: usize = 10_000;
 
-/// What may be claimed by a call that failed.
+/// Claims that a failed call may have made.
 #[derive(Debug, Default)]
 pub(super) struct UnconfirmedCalls {
     last: AtomicU64,
@@ -32,7 +32,7 @@ impl UnconfirmedCalls {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A call failed. If Redis refused it, nothing is in doubt.
+    /// Records a failed call. One that Redis refused claimed nothing.
     pub(super) fn unconfirmed_call(
         &self,
         error: &StoreError,

@@ -1,22 +1,22 @@
-//! How the store in MySQL with its index in Redis is opened.
+//! Options of the store in MySQL with an index in Redis.
 
 use std::time::Duration;
 
 use crate::sql;
 
-/// What a [`RedisAndMysqlStore`](super::RedisAndMysqlStore) keeps, and how much of it Redis has.
+/// Options of a [`RedisAndMysqlStore`](super::RedisAndMysqlStore).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The half that is the truth.
+    /// Options of the MySQL store, the source of truth.
     pub sql: sql::Options,
     /// How far ahead the index in Redis looks.
     pub horizon: Duration,
-    /// How many entries the index has at most, those of the next seconds aside. With more, it looks less far ahead.
+    /// Max entries in the index, without those of the next seconds. With more, the index looks less far ahead.
     pub entries_max: u64,
 }
 
 impl Options {
-    /// What fits most.
+    /// Defaults.
     pub fn new(sql: sql::Options) -> Self {
         Self { sql, horizon: Duration::from_secs(3600), entries_max: 1_000_000 }
     }

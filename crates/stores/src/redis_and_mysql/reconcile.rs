@@ -1,4 +1,4 @@
-//! Comparing the two halves, all the time and in small steps.
+//! Compares index and database continuously, in small steps.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,12 +7,12 @@ use duly_core::{Lane, Now, store::StoreError};
 use super::{RedisAndMysqlStore, entry};
 use crate::shared::claim_order::ClaimOrder;
 
-/// How many entries and how many rows a step compares.
+/// Entries and rows compared per step.
 const STEP: usize = 200;
-/// How many queues a step goes through.
+/// Queues visited per step.
 const QUEUES_MAX: usize = 64;
 
-/// How far it has come.
+/// Position of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Reconciler(Mutex<Position>);
 

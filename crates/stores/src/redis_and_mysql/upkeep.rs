@@ -1,4 +1,4 @@
-//! Upkeep of the index: whether it is reachable and complete, and has what is due next.
+//! Upkeep of the index: keeps it reachable, complete, and filled with what is due next.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use duly_core::{
 };
 
 use super::{RedisAndMysqlStore, index::IndexError};
-use crate::sql::{ASKED_MAX, Entry, NEAR};
+use crate::sql::{ASKED_MAX, Entry, NEAR, report_failed};
 
 /// How often the upkeep of the index runs.
 pub(super) const TEND_EVERY: Duration = Duration::from_secs(1);
@@ -43,11 +43,11 @@ impl RedisAndMysqlStore {
         let is_time = self.health.lock().tended.is_none_or(|at| now.mono().since(at) >= TEND_EVERY);
         let mut again = sweep.again_within.unwrap_or(TEND_EVERY).min(TEND_EVERY);
         if is_time || !self.health.relied_on(now) {
-            if self.tend(now).await? {
+            if report_failed("upkeep of the index", self.tend(now).await) == Some(true) {
                 again = Duration::ZERO;
             }
-            self.find_forgotten(now, lanes).await?;
-            self.reconcile(now).await?;
+            report_failed("search for entries missing in the index", self.find_forgotten(now, lanes).await);
+            report_failed("comparison of index and database", self.reconcile(now).await);
         }
         self.hint_listener.swept();
         self.sql.set_received_elsewhere(self.health.lock().epoch.is_some());

@@ -43,15 +43,15 @@ pub(crate) struct ClaimRequest<'c> {
     pub(crate) call: i64,
     /// The selected messages by shard.
     pub(crate) shards: Vec<(Owned, Vec<ClaimOrder>)>,
-    /// In which version each of them is known, and that whether the lane is paused was not asked, if an index chose them.
+    /// If an index selected them: the version in which each is known. Whether the lane is paused was not checked then.
     pub(crate) versions: Option<HashMap<MessageId, i64>>,
 }
 
-/// What a claim gave.
+/// The result of a claim.
 #[derive(Default)]
 pub(crate) struct ClaimOutcome {
     pub(crate) leased: Vec<(ClaimOrder, LeasedMessage)>,
-    /// Shards that are another node's by now.
+    /// Shards that another node owns by now.
     lost: Vec<(u16, u64)>,
     /// Another caller had some of them locked, or they have changed.
     pub(super) missed: bool,
@@ -108,7 +108,9 @@ impl SqlStore {
         let behind = next_behind(&seen, &selected);
         if selected.is_empty() {
             session.end().await;
-            return Ok(Claimed { messages: Vec::new(), next: beside });
+            // Behind rows that took the places there may be messages.
+            let next = if self.bury_unreadable(now).await? { Some(now.wall()) } else { beside };
+            return Ok(Claimed { messages: Vec::new(), next });
         }
         let take = |(index, candidates): (usize, Vec<&(ClaimOrder, ())>)| {
             (shards[index], candidates.into_iter().map(|(candidate, ())| candidate.clone()).collect())
@@ -118,6 +120,10 @@ impl SqlStore {
             ClaimRequest { claim, lane: &lane, lane_no, call: self.calls.next(), shards, versions: None };
         let claims = self.take_from(Some(session), now, &request).await?;
         let missed = claims.again(now);
+        if let Err(error) = self.bury_unreadable(now).await {
+            // What was claimed is handed out: its leases run.
+            tracing::warn!(lane, %error, "unreadable rows not made dead letters; tried again at the next sweep");
+        }
         let messages = claims.leased.into_iter().map(|(_, leased)| leased).collect();
         Ok(Claimed { messages, next: [beside, behind, missed].into_iter().flatten().min() })
     }
@@ -179,7 +185,7 @@ impl SqlStore {
         let count = each(limit, shards.len().max(1)) + 1;
         let queues: Vec<_> = shards.iter().map(|(shard, _)| queue_no(lane_no, *shard)).collect();
         let reply = session.script(vec![first_of(self.dialect(), lane_no, &queues, count)]).await?;
-        let mut seen: HashMap<i64, Vec<(ClaimOrder, ())>> = HashMap::new();
+        let mut seen: HashMap<i64, (Vec<(ClaimOrder, ())>, usize)> = HashMap::new();
         for row in reply.into_iter().flat_map(|reply| reply.rows) {
             let (queue, at) = (row.int(0)?, row.int(1)?);
             if queue < 0 {
@@ -188,18 +194,22 @@ impl SqlStore {
                 }
                 continue;
             }
+            let (candidates, rows) = seen.entry(queue).or_default();
+            *rows += 1;
+            // One that is no id holds up no other.
+            let Some(id) = self.id_in(&row, 3)? else { continue };
             let candidate = ClaimOrder {
                 ready: Timestamp::from_millis(at as u64 / 1000),
                 rank: row.int(2)? as u8,
-                id: MessageId::parse(&row.text(3)?).map_err(|_| Fault::garbled("an id"))?,
+                id,
                 lost: row.int(4)? != 0,
             };
-            seen.entry(queue).or_default().push((candidate, ()));
+            candidates.push((candidate, ()));
         }
         let of_shard = |(shard, _): &Owned| {
-            let mut candidates = seen.remove(&queue_no(lane_no, *shard)).unwrap_or_default();
+            let (mut candidates, rows) = seen.remove(&queue_no(lane_no, *shard)).unwrap_or_default();
             candidates.sort_by(|(a, ()), (b, ())| a.cmp(b));
-            ShardCandidates { cut: candidates.len() == count, candidates }
+            ShardCandidates { cut: rows == count, candidates }
         };
         Ok(Some(shards.iter().map(of_shard).collect()))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
+use futures_util::{Stream, TryStreamExt};
 use sqlx::{AssertSqlSafe, Either, MySql, MySqlPool, PgPool, Postgres, pool::PoolConnection};
 
 pub(crate) use super::statement::{Answer, Statement};
@@ -255,25 +255,19 @@ impl Session {
         self.is_asking = true;
         let script = sqlx::raw_sql(AssertSqlSafe(text));
         let mut replies = vec![Reply::default()];
-        macro_rules! collect_replies {
-            ($connection:expr, $answer:path) => {{
-                let mut answers = script.fetch_many(&mut **$connection);
-                while let Some(answer) = answers.try_next().await? {
-                    if let Some(reply) = replies.last_mut() {
-                        match answer {
-                            Either::Right(row) => reply.rows.push($answer(row)),
-                            Either::Left(done) => {
-                                reply.touched = done.rows_affected();
-                                replies.push(Reply::default());
-                            }
-                        }
-                    }
-                }
-            }};
-        }
         match self.connection()? {
-            Connection::Mysql(connection) => collect_replies!(connection, Answer::Mysql),
-            Connection::Postgres(connection) => collect_replies!(connection, Answer::Postgres),
+            Connection::Mysql(connection) => {
+                let answers = script
+                    .fetch_many(&mut **connection)
+                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), Answer::Mysql));
+                collect_replies(answers, &mut replies).await?;
+            }
+            Connection::Postgres(connection) => {
+                let answers = script
+                    .fetch_many(&mut **connection)
+                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), Answer::Postgres));
+                collect_replies(answers, &mut replies).await?;
+            }
         }
         self.is_asking = false;
         if begins {
@@ -289,6 +283,25 @@ impl Session {
     fn connection(&mut self) -> Result<&mut Connection, Fault> {
         self.connection.as_mut().ok_or_else(|| Fault::garbled("a connection that was given back"))
     }
+}
+
+/// Adds what a script answers: the rows of each statement, and behind them how many it touched.
+async fn collect_replies(
+    answers: impl Stream<Item = sqlx::Result<Either<u64, Answer>>>,
+    replies: &mut Vec<Reply>,
+) -> Result<(), Fault> {
+    let mut answers = std::pin::pin!(answers);
+    while let Some(answer) = answers.try_next().await? {
+        let Some(reply) = replies.last_mut() else { continue };
+        match answer {
+            Either::Right(row) => reply.rows.push(row),
+            Either::Left(touched) => {
+                reply.touched = touched;
+                replies.push(Reply::default());
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Session {

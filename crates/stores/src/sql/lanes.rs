@@ -38,7 +38,7 @@ pub(super) fn is_of_its_name(name: &[u8], number: i64) -> bool {
     name.first() == Some(&b'q') && std::str::from_utf8(name).is_ok_and(|name| number == number_of(name))
 }
 
-/// The lanes that this process has asked for.
+/// Cache of lane numbers.
 #[derive(Debug, Default)]
 pub(super) struct Lanes(Mutex<LaneCache>);
 
@@ -52,6 +52,8 @@ struct LaneCache {
     bare: BTreeSet<i64>,
     /// The last number of the previous search.
     scanned_to: i64,
+    /// The numbers of rows whose names are no lanes, as far as they were logged.
+    unreadable: BTreeSet<i64>,
 }
 
 impl Lanes {
@@ -83,12 +85,12 @@ impl Lanes {
         self.lock().names.get(&number).cloned()
     }
 
-    /// How many are known.
+    /// Number of known lanes.
     pub(super) fn len(&self) -> usize {
         self.lock().numbers.len()
     }
 
-    /// These have no number any more.
+    /// Removes lanes that have no number any more.
     fn forget(&self, names: &[String]) {
         let mut cache = self.lock();
         for name in names {
@@ -142,7 +144,7 @@ impl Lanes {
         cache.unconfirmed = cache.numbers.keys().cloned().collect();
     }
 
-    /// The lanes to confirm.
+    /// Lanes to confirm.
     pub(super) fn unconfirmed(&self) -> Vec<String> {
         self.lock().unconfirmed.iter().cloned().collect()
     }
@@ -247,9 +249,11 @@ impl SqlStore {
         select.bind_all(names.iter().map(String::as_bytes)).push(")");
         let mut learned = Vec::new();
         for row in session.rows(select).await? {
-            let name = name_in(row.bytes(1)?)?;
-            self.lanes.learn(&name, row.int(0)?);
-            learned.push(name);
+            // It is one of those that were asked for.
+            if let Ok(name) = String::from_utf8(row.bytes(1)?) {
+                self.lanes.learn(&name, row.int(0)?);
+                learned.push(name);
+            }
         }
         Ok(learned)
     }
@@ -276,15 +280,27 @@ impl SqlStore {
         Ok(lanes.into_iter().map(|(_, lane, _)| lane_text(&lane)).collect())
     }
 
+    /// The lane of a row. Nothing if its name is none, because somebody changed it: that is counted as damaged and logged once, and keeps no
+    /// other lane from anything.
+    pub(super) fn lane_in(&self, number: i64, name: &[u8]) -> Option<Lane> {
+        let lane = lane_of(name);
+        if lane.is_none() && self.lanes.lock().unreadable.insert(number) {
+            let name = String::from_utf8_lossy(name);
+            tracing::error!(number, %name, "lane name unreadable; its row is passed over");
+            self.writes.count_damaged(1);
+        }
+        lane
+    }
+
     /// Every lane that ever was: number, lane, whether it is paused.
     pub(super) async fn every_lane(&self, session: &mut Session) -> Result<Vec<(i64, Lane, bool)>, Fault> {
         let select =
             Statement::new(self.dialect(), "SELECT lane_no, name, paused FROM duly_lane ORDER BY lane_no");
         let mut lanes = Vec::new();
         for row in session.rows(select).await? {
-            let (number, name) = (row.int(0)?, name_in(row.bytes(1)?)?);
-            self.lanes.learn(&name, number);
-            let lane = lane_of(name.as_bytes()).ok_or_else(|| Fault::garbled("a lane"))?;
+            let (number, name) = (row.int(0)?, row.bytes(1)?);
+            let Some(lane) = self.lane_in(number, &name) else { continue };
+            self.lanes.learn(&lane_text(&lane), number);
             lanes.push((number, lane, row.int(2)? != 0));
         }
         Ok(lanes)
@@ -312,10 +328,6 @@ impl SqlStore {
         select.bind(name.as_bytes());
         Ok(!session.rows(select).await?.is_empty())
     }
-}
-
-fn name_in(bytes: Vec<u8>) -> Result<String, Fault> {
-    String::from_utf8(bytes).map_err(|_| Fault::garbled("a lane"))
 }
 
 #[cfg(test)]

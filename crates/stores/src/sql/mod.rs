@@ -37,6 +37,7 @@ mod statement;
 mod sweep;
 mod text;
 mod unconfirmed;
+mod unreadable_ids;
 mod work;
 mod write;
 mod writes;
@@ -70,12 +71,14 @@ use self::{
     redis_index::PendingIndexEntries,
     row::Bodies,
     unconfirmed::UnconfirmedCalls,
+    unreadable_ids::UnreadableIds,
     writes::Writes,
 };
 pub(crate) use self::{
     claim::{BATCH_MAX, ClaimRequest, Owned},
     query::ASKED_MAX,
     redis_index::{Entry, NEAR},
+    sweep::report_failed,
 };
 use crate::shared::{membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime};
 
@@ -95,6 +98,7 @@ pub struct SqlStore {
     slots: Slots,
     calls: Calls,
     writes: Writes,
+    unreadable_ids: UnreadableIds,
     membership: Membership,
 }
 

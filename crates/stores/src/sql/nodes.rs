@@ -20,13 +20,14 @@ use super::{
     connection::{Session, Statement},
     fault::Fault,
     row::IN_FLIGHT,
+    sweep::report_failed,
 };
 use crate::shared::{
     membership::{ASK_AGAIN, JoinKind, display_order, read_status, status_text},
     shard_leases::{LeaseRequest, Member},
 };
 
-/// The version of what is done to the data. Nodes of different versions do not work on one store together.
+/// Protocol version of nodes; nodes of different versions refuse each other.
 const PROTOCOL: i64 = 1;
 /// Without hints from other nodes, each sweeps this often for what the others accepted.
 const SWEEP_WITHOUT_HINTS: Duration = Duration::from_millis(100);
@@ -313,7 +314,10 @@ impl SqlStore {
                     tracing::warn!("heartbeat missing in the database; reloading lane numbers");
                     self.lanes.unconfirm_all();
                 }
-                self.confirm_lanes(if is_lost { self.lanes.unconfirmed() } else { unconfirmed }).await?;
+                // The heartbeat is written: this node keeps its shards. What is not confirmed now is at the next one.
+                let confirmed =
+                    self.confirm_lanes(if is_lost { self.lanes.unconfirmed() } else { unconfirmed }).await;
+                report_failed("confirmation of lane numbers", confirmed);
                 Ok(members)
             }
             Err(Refused::Replaced) => Err(self.membership.replaced(&self.options.node)),

@@ -53,7 +53,7 @@ impl PendingIndexEntries {
 }
 
 impl SqlStore {
-    /// Notes what was committed.
+    /// Notes entries of committed messages.
     pub(super) fn add_index_entries(&self, new: Vec<Entry>) {
         if !new.is_empty() {
             let mut index_entries = self.redis_index.lock();
@@ -62,7 +62,7 @@ impl SqlStore {
         }
     }
 
-    /// Everything that was noted since the last time.
+    /// Takes the entries noted since the last call.
     pub(crate) fn take_index_entries(&self) -> Vec<Entry> {
         std::mem::take(&mut self.redis_index.lock())
     }
@@ -80,12 +80,13 @@ impl SqlStore {
         Entry { lane_no: row.lane_no, shard: self.shard_of(&message.id), candidate, version }
     }
 
-    fn read_entry(&self, row: &Answer) -> Result<Entry, Fault> {
-        let id = MessageId::parse(&row.text(0)?).map_err(|_| Fault::garbled("an id"))?;
+    /// Nothing if what stands in the place of the id is none: a sweep takes that row out of its queue.
+    fn read_entry(&self, row: &Answer) -> Result<Option<Entry>, Fault> {
+        let Some(id) = self.id_in(row, 0)? else { return Ok(None) };
         let ready = Timestamp::from_millis(row.int(2)? as u64 / 1000);
         let (shard, queue) = (self.shard_of(&id), row.int(1)?);
         let candidate = ClaimOrder { ready, rank: row.int(3)? as u8, lost: row.int(4)? != 0, id };
-        Ok(Entry { lane_no: queue / 256, shard, candidate, version: row.int(5)? })
+        Ok(Some(Entry { lane_no: queue / 256, shard, candidate, version: row.int(5)? }))
     }
 
     /// Some of what the index is to have by `until` and has not, the soonest first.
@@ -100,7 +101,7 @@ impl SqlStore {
         // One that is being claimed at this moment waits nowhere.
         let waiting =
             rows.iter().filter(|row| row.maybe_int(1).ok().flatten().is_some_and(|queue| queue > 0));
-        Ok(waiting.map(|row| self.read_entry(row)).collect::<Result<_, _>>()?)
+        Ok(waiting.filter_map(|row| self.read_entry(row).transpose()).collect::<Result<_, _>>()?)
     }
 
     /// The index has these entries, if it still had that number when they were added.
@@ -148,7 +149,7 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Which of these still are as the index has them.
+    /// Whether each entry still matches its row.
     pub(crate) async fn still_waiting(&self, entries: &[Entry]) -> Result<Vec<bool>, StoreError> {
         let mut known: HashMap<MessageId, Entry> = HashMap::new();
         for part in entries.chunks(100) {
@@ -160,8 +161,9 @@ impl SqlStore {
                 select
             };
             for row in self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await? {
-                let entry = self.read_entry(&row)?;
-                known.insert(entry.candidate.id.clone(), entry);
+                if let Some(entry) = self.read_entry(&row)? {
+                    known.insert(entry.candidate.id.clone(), entry);
+                }
             }
         }
         Ok(entries.iter().map(|entry| known.get(&entry.candidate.id) == Some(entry)).collect())
@@ -189,10 +191,10 @@ impl SqlStore {
             select
         };
         let rows = self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await?;
-        Ok(rows.iter().map(|row| self.read_entry(row)).collect::<Result<_, _>>()?)
+        Ok(rows.iter().filter_map(|row| self.read_entry(row).transpose()).collect::<Result<_, _>>()?)
     }
 
-    /// The index has these no more.
+    /// Marks rows whose entries are no longer in the index.
     pub(crate) async fn mark_unindexed(&self, entries: &[Entry]) -> Result<(), StoreError> {
         let ids: Vec<_> = entries.iter().map(|entry| &entry.candidate.id).collect();
         self.transact(|borrowed| {
@@ -239,12 +241,12 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Whether what one node does for all is this one's to do.
+    /// Whether this node does the maintenance that one node does for all.
     pub(crate) fn is_first_node(&self) -> bool {
         self.presence.is_first()
     }
 
-    /// The kind of store that was created.
+    /// The generation of the store.
     pub(crate) fn generation(&self) -> &str {
         &self.database.generation
     }

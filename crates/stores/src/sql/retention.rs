@@ -70,7 +70,7 @@ impl SqlStore {
     }
 
     /// Forgets some of what is past retention, the oldest first. Returns whether there may be more.
-    pub(super) async fn forget(&self, now: Now, kept: Kept) -> Result<bool, StoreError> {
+    pub(super) async fn forget(&self, now: Now, kept: &Kept) -> Result<bool, StoreError> {
         let before = now.wall().saturating_sub(self.options.retention).as_millis() as i64 * 1000;
         // Two who both see that there are too many would remove too many.
         let over = if self.presence.is_first() { self.over(kept.count) } else { 0 };

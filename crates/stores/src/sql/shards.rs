@@ -1,4 +1,4 @@
-//! Who delivers what from which shard, and since when something waits there.
+//! The owners of shards, and the oldest waiting message of each shard.
 
 use std::cmp::Reverse;
 
@@ -45,13 +45,13 @@ impl SqlStore {
     async fn owners(&self, session: &mut Session, now: Now) -> Result<Vec<(usize, ShardOwner)>, Fault> {
         let mut select = Statement::new(
             self.dialect(),
-            "SELECT r.shard, l.name, n.name FROM duly_node n JOIN duly_shard_lease r ON r.instance = n.instance \
+            "SELECT r.shard, l.name, n.name, l.lane_no FROM duly_node n JOIN duly_shard_lease r ON r.instance = n.instance \
              JOIN duly_lane l ON l.lane_no = r.lane_no WHERE n.alive_until > ",
         );
         select.bind(self.time.tick(now) as i64);
         let mut owners = Vec::new();
         for row in session.rows(select).await? {
-            let lane = lane_of(&row.bytes(1)?).ok_or_else(|| Fault::garbled("a lane"))?;
+            let Some(lane) = self.lane_in(row.int(3)?, &row.bytes(1)?) else { continue };
             let node = String::from_utf8_lossy(&row.bytes(2)?).into_owned();
             owners.push((row.int(0)? as usize, ShardOwner::new(lane, node)));
         }

@@ -1,4 +1,4 @@
-//! The bounded look that backs up wake-ups.
+//! `sweep`: ends leases, and does chores of the store.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -23,10 +23,19 @@ use crate::shared::lane::lane_text;
 /// How many leases a sweep ends; if there are more, it asks to be called again at once.
 const LEASES_MAX: usize = 500;
 
-/// What a first look saw.
+/// The result of a chore of the sweep. One that failed is logged, and the next sweep tries again.
+pub(crate) fn report_failed<T>(chore: &str, outcome: Result<T, StoreError>) -> Option<T> {
+    outcome
+        .inspect_err(
+            |error| tracing::warn!(chore, %error, "sweep chore failed; tried again at the next sweep"),
+        )
+        .ok()
+}
+
+/// The result of the sweep's first query.
 #[derive(Default)]
 struct SweepRows {
-    /// Rows that somebody else put there.
+    /// Whether there are rows that another program inserted.
     has_outbox_rows: bool,
     /// Leases in the order of their ends.
     leases: Vec<(MessageId, i64)>,
@@ -43,24 +52,14 @@ impl SqlStore {
         Ok(sweep)
     }
 
-    /// All of a sweep but when each lane is next due.
+    /// All of a sweep but when each lane is next due. Leases are ended before the chores, and a chore that fails keeps no other from
+    /// being done: the next sweep tries again.
     pub(crate) async fn sweep_leases(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         self.check_open()?;
         let answered_before = self.room.ask();
-        self.release_unconfirmed(now).await?;
-        let names: Vec<_> = lanes.iter().map(lane_text).collect();
-        if self.presence.is_time_for(Chore::ForgetLanes, now) {
-            self.forget_lanes(&names).await?;
-        }
-        self.number_lanes(names.iter().cloned()).await?;
-        let mut again = self.announce(now, names.iter().cloned().collect()).await?;
-        if self.writes.is_full() && self.presence.is_time_for(Chore::ProbeRoom, now) {
-            self.probe_room().await;
-        }
+        // What was claimed without an answer counts no attempt, also if its lease has ended.
+        report_failed("release of unconfirmed claims", self.release_unconfirmed(now).await);
         let found = self.read(|borrowed| Box::pin(self.sweep_rows(borrowed.session))).await?;
-        if found.has_outbox_rows && self.import_outbox_rows(now).await? {
-            again = Duration::ZERO;
-        }
         let tick = self.time.tick(now);
         let is_over = |end: i64| end as u64 <= tick;
         let over: Vec<_> = found.leases.iter().filter(|(_, end)| is_over(*end)).map(|(id, _)| id).collect();
@@ -70,20 +69,13 @@ impl SqlStore {
             self.transact(|borrowed| Box::pin(self.end_leases(borrowed.session, now, &over))).await?
         };
         self.writes.count_damaged(damaged);
-        if over.len() > LEASES_MAX || self.forget(now, found.kept).await? {
-            again = Duration::ZERO;
-        }
+        let names: Vec<_> = lanes.iter().map(lane_text).collect();
+        let announced = self.announce_lanes(now, &names).await;
+        let is_more = self.import_and_forget(now, &found).await;
         self.hints.swept();
-        if self.presence.is_time_for(Chore::CountPending, now) {
-            let totals = self.all_totals().await?;
-            self.room.update(answered_before, totals.pending + totals.in_flight);
-        }
-        if self.presence.is_time_for(Chore::TidyCounters, now) {
-            self.tidy_counters(now).await?;
-            if self.presence.is_first() {
-                self.restore_lanes().await?;
-            }
-        }
+        self.count_and_tidy(now, answered_before).await;
+        // Without its heartbeat this node loses its lanes to the others: that is of the store as a whole.
+        let again = announced?;
         let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| found.paused.contains(&no));
         let all = || lanes.iter().zip(&names);
         Ok(Sweep {
@@ -94,9 +86,47 @@ impl SqlStore {
                 .iter()
                 .find(|(_, end)| !is_over(*end))
                 .map(|(_, end)| self.time.mono(now, *end as u64)),
-            again_within: Some(again),
+            again_within: Some(if is_more || over.len() > LEASES_MAX { Duration::ZERO } else { again }),
             paused: Some(all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
+    }
+
+    /// Gives numbers to the lanes that this node serves, and writes its heartbeat. Returns when to sweep again.
+    async fn announce_lanes(&self, now: Now, names: &[String]) -> Result<Duration, StoreError> {
+        if self.presence.is_time_for(Chore::ForgetLanes, now) {
+            report_failed("removal of lanes without messages", self.forget_lanes(names).await);
+        }
+        report_failed("numbering of lanes", self.number_lanes(names.iter().cloned()).await);
+        self.announce(now, names.iter().cloned().collect()).await
+    }
+
+    /// Takes in rows that others put there, and removes what is past retention. Returns whether there is more to do at once.
+    async fn import_and_forget(&self, now: Now, found: &SweepRows) -> bool {
+        let mut is_more = false;
+        report_failed("burial of unreadable rows", self.bury_unreadable(now).await);
+        if found.has_outbox_rows {
+            is_more |=
+                report_failed("import of outbox rows", self.import_outbox_rows(now).await) == Some(true);
+        }
+        if self.writes.is_full() && self.presence.is_time_for(Chore::ProbeRoom, now) {
+            self.probe_room().await;
+        }
+        is_more
+            | (report_failed("removal of ended messages", self.forget(now, &found.kept).await) == Some(true))
+    }
+
+    async fn count_and_tidy(&self, now: Now, answered_before: u64) {
+        if self.presence.is_time_for(Chore::CountPending, now)
+            && let Some(totals) = report_failed("count of pending messages", self.all_totals().await)
+        {
+            self.room.update(answered_before, totals.pending + totals.in_flight);
+        }
+        if self.presence.is_time_for(Chore::TidyCounters, now) {
+            report_failed("tidying of counters", self.tidy_counters(now).await);
+            if self.presence.is_first() {
+                report_failed("repair of lost lanes", self.restore_lanes().await);
+            }
+        }
     }
 
     /// The queues of these lanes whose first message was ready before `now`, as far as this node may claim from them.
@@ -165,7 +195,7 @@ impl SqlStore {
             match row.int(0)? {
                 0 => found.has_outbox_rows = true,
                 1 => found.paused.push(row.int(1)?),
-                2 => found.leases.extend(MessageId::parse(&row.text(2)?).ok().zip(row.maybe_int(1)?)),
+                2 => found.leases.extend(self.id_in(&row, 2)?.zip(row.maybe_int(1)?)),
                 3 => found.kept.oldest = row.maybe_int(1)?,
                 _ => found.kept.count = row.int(1)?,
             }

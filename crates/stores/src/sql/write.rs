@@ -1,4 +1,4 @@
-//! Rows as they are written: many with one statement.
+//! Writing rows, many with one statement.
 
 use duly_core::{MessageId, Now, State};
 
@@ -43,14 +43,14 @@ pub(super) fn filled<'i>(ids: &[&'i str]) -> Vec<&'i str> {
     ids.iter().copied().chain(std::iter::repeat_n(last, size - ids.len()).flatten()).collect()
 }
 
-/// How rows that somebody else works on are treated.
+/// What to do with rows that another transaction has locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Locked {
     WaitFor,
     Skip,
 }
 
-/// Rows that were read, the good and the bad.
+/// Rows that were read: messages, and unreadable rows.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) rows: Vec<Row>,

@@ -68,6 +68,12 @@ fn shards_of_other_masters_go_on_while_one_is_missing() {
             let alone = (0..).map(|n| format!("new{n}")).find(|text| !is_lost(text)).unwrap();
             insert(&store, vec![message(&alone, 0)]).await.unwrap();
             assert_eq!(claim(&store, 3, 10).await.unwrap().messages.len(), 1);
+            let health = store.health().await;
+            assert_eq!(health.whole(), Ok(()), "the other masters work");
+            let degraded = health.degraded.unwrap();
+            let numbers: Vec<_> = lost.iter().map(u16::to_string).collect();
+            let said = format!("{} of 16 shards fail ({})", lost.len(), numbers.join(", "));
+            assert!(degraded.what.starts_with(&said), "{said}: {degraded}");
             let lost_id = (0..).map(|n| format!("new{n}")).find(|text| is_lost(text)).unwrap();
             let error = insert(&store, vec![message(&lost_id, 0)]).await.unwrap_err();
             assert!(error.kind.is_transient(), "{error}");

@@ -2,7 +2,7 @@
 
 use duly_core::{
     Attempt, DeadReason, Lane, MessageId, Outcome, State, Store, StoredMessage, Tag,
-    store::{Changed, Claim, Holder, Inserted, Query, Settle, Settled, Settlement, StoreErrorKind},
+    store::{Changed, Claim, Health, Holder, Inserted, Query, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::{RedisStore, redis::Options};
 use testkit::{
@@ -429,9 +429,58 @@ fn a_counter_that_is_no_number_stops_its_shard_and_no_other() {
         store.sweep(now(20 + LEASE_MS), &[lane("work")]).await.unwrap();
         store.close().await.unwrap();
         let store = open(&server.url(), Options::new(2)).await.unwrap();
-        let error = store.health().await.whole().unwrap_err();
+        let error = store.health().await.degraded.unwrap();
         assert!(error.kind == StoreErrorKind::Damaged && error.what.contains("shard 3"), "{error}");
         let insert = insert(&store, vec![message("another", 0)]).await.unwrap();
         assert_eq!((insert, shard_of("another") == 3), (vec![Inserted::Accepted], false));
+    });
+}
+
+/// Members of `wait` of the lane `queue/work` that name no message, in Lua: `tag` is that of the lane.
+const UNREADABLE_MEMBERS: [(&str, &str); 5] = [
+    ("nothing behind the tag", "tag"),
+    ("a time that is cut off", "tag .. 'abc'"),
+    ("no id", "tag .. '\\0\\0\\0\\0\\0\\1\\5'"),
+    ("an id that is none", "tag .. '\\0\\0\\0\\0\\0\\1\\5a b'"),
+    ("bytes that are no text", "tag .. '\\0\\0\\0\\0\\0\\1\\5\\255\\254'"),
+];
+
+#[test]
+fn a_waiting_entry_that_cannot_be_read_is_removed_and_its_shard_works_on() {
+    for (what, member) in UNREADABLE_MEMBERS {
+        with_store(async |server, store| {
+            let names = of_one_shard(3);
+            insert(&store, names.iter().map(|name| message(name, 0)).collect()).await.unwrap();
+            let script = format!("local tag = 'qwork\\0' return redis.call('ZADD', KEYS[1], 0, {member})");
+            let added: u8 = server.run(&["EVAL", &script, "1", &key(&names[0], "wait")]);
+            assert_eq!(added, 1, "{what}");
+            let listed = pending(&store).await;
+            assert_eq!(listed, names, "{what}: it is in no list");
+            store.sweep(now(1), &[lane("work")]).await.unwrap();
+            let claimed = claim(&store, 2, 10).await.unwrap().messages;
+            let ids: Vec<_> = claimed.iter().map(|leased| leased.message.id.to_string()).collect();
+            assert_eq!(ids, names, "{what}");
+            assert_eq!(store.metrics().damaged, 1, "{what}");
+            assert_eq!(store.health().await, Health::healthy(), "{what}");
+            deliver(&store, 3, &claimed).await.unwrap();
+            let swept = store.sweep(now(4), &[lane("work")]).await.unwrap();
+            assert_eq!(swept.next, [], "{what}: nothing waits");
+            let totals = store.totals().await.unwrap();
+            assert!(totals.balance() && totals.delivered == 3, "{what}: {totals:?}");
+        });
+    }
+}
+
+#[test]
+fn more_unreadable_waiting_entries_than_a_claim_reads_hold_up_no_message_behind_them() {
+    with_store(async |server, store| {
+        let names = of_one_shard(3);
+        insert(&store, names.iter().map(|name| message(name, 0)).collect()).await.unwrap();
+        let script =
+            "for i = 1, 40 do redis.call('ZADD', KEYS[1], 0, 'qwork\\0\\0\\0\\0\\0\\0\\1\\5 ' .. i) end";
+        server.run::<()>(&["EVAL", script, "1", &key(&names[0], "wait")]);
+        let claimed = claim(&store, 1, 3).await.unwrap().messages;
+        assert_eq!(claimed.len(), 3);
+        assert_eq!(store.metrics().damaged, 40);
     });
 }

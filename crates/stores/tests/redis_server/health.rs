@@ -1,6 +1,9 @@
 //! What a store says of itself when Redis takes no changes.
 
-use duly_core::{Store, store::StoreErrorKind};
+use duly_core::{
+    Store,
+    store::{Health, StoreErrorKind},
+};
 use duly_stores::redis::Options;
 use testkit::{
     block_on,
@@ -101,7 +104,7 @@ fn a_redis_that_cannot_write_its_snapshot_is_not_healthy_until_it_can() {
 }
 
 #[test]
-fn a_shard_that_is_damaged_between_two_sweeps_is_told_at_once_and_so_is_its_repair() {
+fn a_shard_that_is_damaged_between_two_sweeps_degrades_the_store_at_once_until_it_is_repaired() {
     if !redis::installed() {
         return;
     }
@@ -114,13 +117,39 @@ fn a_shard_that_is_damaged_between_two_sweeps_is_told_at_once_and_so_is_its_repa
             let key = format!("duly:{{main:{shard}}}:{name}");
             server.run::<bool>(&["COPY", &key, "kept", "REPLACE"]);
             server.run::<()>(&["SET", &key, "x"]);
-            let error = store.health().await.whole().unwrap_err();
-            assert!(error.what.contains(&format!("shard {shard}")) && error.what.contains(&key), "{error}");
+            let health = store.health().await;
+            assert_eq!(health.whole(), Ok(()), "the other shards work");
+            let error = health.degraded.unwrap();
+            assert!(error.what.starts_with(&format!("1 of 16 shards fail ({shard})")), "{error}");
+            assert!(error.what.contains(&key), "{error}");
             server.run::<()>(&["DEL", &key]);
             server.run::<bool>(&["COPY", "kept", &key]);
             server.run::<()>(&["DEL", "kept"]);
-            store.health().await.whole().unwrap();
+            assert_eq!(store.health().await, Health::healthy());
         }
+    });
+}
+
+#[test]
+fn a_store_of_which_every_shard_fails_is_not_ready() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let server = Redis::single();
+        let store = open(&server.url(), Options::new(1)).await.unwrap();
+        store.sweep(now(0), &[lane("work")]).await.unwrap();
+        let key = |shard: u16| format!("duly:{{main:{shard}}}:wait");
+        for shard in 0..16 {
+            assert_eq!(store.health().await.whole(), Ok(()), "{shard} of 16 shards fail");
+            server.run::<()>(&["SET", &key(shard), "x"]);
+        }
+        let health = store.health().await;
+        assert_eq!(health.degraded, None);
+        assert_eq!(health.accepting.clone().unwrap_err().kind, StoreErrorKind::Damaged);
+        assert_eq!(health.accepting, health.claiming);
+        server.run::<()>(&["DEL", &key(7)]);
+        assert!(store.health().await.degraded.is_some());
     });
 }
 

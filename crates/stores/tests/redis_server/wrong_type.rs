@@ -156,7 +156,7 @@ fn a_shard_that_is_damaged_keeps_its_own_messages_back_and_no_others() {
             assert_eq!(got, 200 - in_three, "{name}");
             let swept = store.sweep(now(1), &[lane("work")]).await.unwrap();
             assert!(swept.again_within.is_some(), "{name}");
-            let error = store.health().await.whole().unwrap_err();
+            let error = store.health().await.degraded.unwrap();
             assert!(error.what.contains(&key), "{error}");
             insert(&store, vec![message("another", 0)]).await.unwrap();
             assert_ne!(id("another").hash64() % 16, 3);
@@ -247,7 +247,7 @@ fn a_store_that_another_node_took_the_name_of_says_so_though_a_shard_fails() {
         server.run::<()>(&["SET", "duly:{main:3}:wait", "x"]);
         insert(&store, (0..50).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap_err();
         assert!(claim(&store, 1, 50).await.is_ok());
-        assert_eq!(store.health().await.whole().unwrap_err().kind, StoreErrorKind::Damaged);
+        assert_eq!(store.health().await.degraded.unwrap().kind, StoreErrorKind::Damaged);
         let _other = open(&server.url(), Options::new(2)).await.unwrap();
         assert_eq!(store.sweep(now(1), &[]).await.unwrap_err().kind, StoreErrorKind::Closed);
         assert_eq!(store.health().await.whole().unwrap_err().kind, StoreErrorKind::Closed);
@@ -265,7 +265,7 @@ fn a_store_opens_though_the_counters_of_a_shard_are_damaged_and_serves_the_other
         store.close().await.unwrap();
         server.run::<()>(&["SET", "duly:{main:3}:count", "x"]);
         let store = open(&server.url(), Options::new(2)).await.unwrap();
-        let error = store.health().await.whole().unwrap_err();
+        let error = store.health().await.degraded.unwrap();
         assert!(error.kind == StoreErrorKind::Damaged && error.what.contains("shard 3"), "{error}");
         let is_damaged = |text: &str| id(text).hash64() % 16 == 3;
         let others = (0..200).filter(|n| !is_damaged(&format!("m{n}"))).count();

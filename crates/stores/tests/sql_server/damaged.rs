@@ -9,7 +9,7 @@ use crate::{
     server::both,
 };
 
-/// What makes a row unreadable. Of an accepted message, no other column is checked when it is read.
+/// What makes a row unreadable that still has its id. Of an accepted message, no other column is checked when it is read.
 const DAMAGES: [&str; 8] = [
     "history = 'x'",
     "properties = 'x'",
@@ -103,5 +103,71 @@ both! {
         assert_eq!(swept.leases_ended, 2 * DAMAGES.len());
         drain(&store, over + 1).await;
         the_others_are_dead_letters(&store).await;
+    }
+
+    fn a_row_whose_id_is_none_is_taken_out_of_its_queue_and_holds_up_no_other(bed: shared) {
+        let store = bed.store_with(Options { shards: 2, ..Options::new(1) }).await;
+        // More than a claim reads of a queue are before the first that is good.
+        let damaged = (0..40).map(|n| message(&format!("damaged{n}"), 0));
+        insert(&store, damaged.chain((0..8).map(|n| message(&format!("m{n}"), 1))).collect()).await.unwrap();
+        bed.sql("UPDATE delay_message SET message_id = CONCAT(' ', message_id) WHERE message_id LIKE 'damaged%'");
+        let mut got = Vec::new();
+        for at in 2..20 {
+            let claimed = claim(&store, at, 4).await.unwrap().messages;
+            deliver(&store, at, &claimed).await.unwrap();
+            got.extend(claimed);
+        }
+        assert_eq!((got.len(), store.metrics().damaged), (8, 40));
+        store.sweep(now(100), &[lane("work")]).await.unwrap();
+        let all = totals(&store).await;
+        // Nobody can ask for them, so they are not counted.
+        assert_eq!((all.accepted, all.delivered, all.pending, all.dead, all.in_flight), (8, 8, 0, 0, 0));
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM delay_message WHERE status = 'FAILED'"), "40");
+    }
+
+    fn a_row_that_loses_its_id_while_it_is_claimed_is_no_longer_in_flight(bed: shared) {
+        let store = bed.store(1).await;
+        insert(&store, messages(3)).await.unwrap();
+        assert_eq!(claim(&store, 1, 3).await.unwrap().messages.len(), 3);
+        bed.sql("UPDATE delay_message SET message_id = ' ' WHERE message_id = 'm001'");
+        let over = 1 + LEASE.as_millis() as u64;
+        assert_eq!(store.sweep(now(over), &[lane("work")]).await.unwrap().leases_ended, 2);
+        store.sweep(now(over), &[lane("work")]).await.unwrap();
+        let all = totals(&store).await;
+        assert_eq!((all.accepted, all.pending, all.in_flight, store.metrics().damaged), (2, 2, 0, 1));
+    }
+
+    fn a_row_of_a_lane_whose_name_is_none_keeps_no_other_lane_from_anything(bed: shared) {
+        let store = bed.store(1).await;
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        bed.sql("INSERT INTO duly_lane (lane_no, name) VALUES (7, 'x'), (8, '')");
+        // More lanes than are asked for by name: their rows are all read with the heartbeat.
+        let many: Vec<_> = (0..150).map(|n| lane(&format!("topic{n}"))).collect();
+        let lanes: Vec<_> = many.into_iter().chain([lane("work")]).collect();
+        for at in [1, 20_000, 40_000] {
+            let swept = store.sweep(now(at), &lanes).await.unwrap();
+            assert_eq!(swept.next.len(), 1, "{at}");
+        }
+        let statuses = store.lanes(now(40_000)).await.unwrap();
+        assert_eq!(statuses.iter().map(|status| &status.lane).collect::<Vec<_>>(), [&lane("work")]);
+        store.shards(now(40_000)).await.unwrap();
+        assert_eq!(store.metrics().damaged, 2, "each is counted once");
+    }
+
+    fn a_chore_of_the_sweep_that_fails_keeps_no_lease_from_ending(bed: shared) {
+        let store = bed.store(1).await;
+        insert(&store, messages(3)).await.unwrap();
+        assert_eq!(claim(&store, 1, 3).await.unwrap().messages.len(), 3);
+        // Rows of others cannot be taken in, counters not be tidied, lanes not be numbered.
+        bed.sql("INSERT INTO delay_message (message_id, topic, deliver_time_ms) VALUES ('raw', 'work', 0)");
+        bed.sql("ALTER TABLE duly_lane RENAME TO duly_lane_away");
+        bed.sql("CREATE TABLE duly_lane (lane_no BIGINT NOT NULL, paused SMALLINT NOT NULL)");
+        let over = 1 + LEASE.as_millis() as u64;
+        let swept = store.sweep(now(over), &[lane("work"), lane("new")]).await.unwrap();
+        assert_eq!(swept.leases_ended, 3);
+        assert!(swept.next.iter().any(|(of, _)| *of == lane("work")), "what is due is told: {swept:?}");
+        bed.sql("DROP TABLE duly_lane");
+        bed.sql("ALTER TABLE duly_lane_away RENAME TO duly_lane");
+        assert_eq!(totals(&store).await.in_flight, 0);
     }
 }

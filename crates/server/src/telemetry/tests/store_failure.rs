@@ -1,6 +1,6 @@
 //! A store that fails: told by an alert, by the metrics, and to a webhook that needs several tries.
 
-use duly::{StoreErrorKind, millis};
+use duly::{StoreError, StoreErrorKind, millis};
 use testkit::{
     disk::PowerDisk,
     fault::{Call, FailingStore},
@@ -66,6 +66,44 @@ async fn each_kind_of_call_that_fails_is_told_with_its_part() {
         bench.pass(seconds(40)).await;
         assert_eq!(up(&bench).await, (1.0, 1.0), "{call:?}");
     }
+}
+
+#[tokio::test]
+async fn an_insert_that_is_never_answered_takes_the_node_down_until_it_is() {
+    let store = FailingStore::new(Arc::new(MemoryStore::new()));
+    let bench = Bench::with(store.clone(), rules()).await;
+    store.fail([Call::InsertsWait], StoreErrorKind::Unavailable);
+    let duly = bench.duly.clone();
+    let sent = tokio::spawn(async move { duly.send(Message::to("orders/paid")).await });
+    bench.pass(seconds(9)).await;
+    assert_eq!(up(&bench).await, (1.0, 1.0), "it is only slow");
+    bench.pass(seconds(3)).await;
+    let error = bench.duly.health().await.accepting.unwrap_err();
+    assert!(error.what.contains("has not answered an insert for more than 10s"), "{error}");
+    assert_eq!(up(&bench).await, (0.0, 0.0));
+    store.fail([], StoreErrorKind::Unavailable);
+    sent.await.unwrap().unwrap();
+    bench.pass(seconds(1)).await;
+    assert_eq!(up(&bench).await, (1.0, 1.0));
+}
+
+#[tokio::test]
+async fn inserts_that_fail_for_a_part_of_the_store_leave_the_node_ready_and_degraded() {
+    let store = FailingStore::new(Arc::new(MemoryStore::new()));
+    let bench = Bench::with(store.clone(), rules()).await;
+    let mut said = duly_core::store::Health::healthy();
+    said.degraded = Some(StoreError::new(StoreErrorKind::Damaged, "1 of 16 shards fail (3)"));
+    store.report(said);
+    store.fail([Call::Insert], StoreErrorKind::Unavailable);
+    for _ in 0..3 {
+        bench.duly.send(Message::to("orders/paid")).await.unwrap_err();
+    }
+    bench.pass(seconds(4)).await;
+    assert_eq!((on(&bench), up(&bench).await), (vec!["degraded".to_owned()], (1.0, 1.0)));
+    assert_eq!(bench.page().await.get("duly_store_degraded", &[]), 1.0);
+    store.report(duly_core::store::Health::healthy());
+    bench.pass(seconds(3)).await;
+    assert_eq!(up(&bench).await, (0.0, 0.0), "of a store that knows of no part, they are of the whole");
 }
 
 #[tokio::test]

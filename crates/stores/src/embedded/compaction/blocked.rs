@@ -189,7 +189,9 @@ impl Shared {
                 positions.filter(|(hash, position)| engine.waits_far(*hash, *position)).collect()
             };
             for (hash, position) in waiting {
-                match read_entry(&**data, position) {
+                let read = read_entry(&**data, position);
+                self.steps.finish_step();
+                match read {
                     Ok(entry) => {
                         entries.push((hash, position, bytes.len()..bytes.len() + entry.len()));
                         bytes.extend_from_slice(&entry);

@@ -133,6 +133,7 @@ impl Shared {
         };
         check_len(number, base + buffer.len() as u64)?;
         data.write_at(buffer.bytes(), base)?;
+        self.steps.finish_step();
         if buffer.len() >= SYNC_BYTES {
             // Often and a little at a time: one large sync would delay the journal's syncs.
             data.sync().map_err(beyond_repair)?;

@@ -44,6 +44,7 @@ impl Shared {
         let mut moving = Vec::new();
         bytes = 0;
         for (token, lane, hash, from, file) in claimed {
+            self.steps.finish_step();
             if let Some(Ok(data)) = file.map(|file| read_entry(&*file, from))
                 && let Ok(key) = Peek::framed(&data).and_then(ReleaseKey::of)
             {
@@ -67,7 +68,9 @@ impl Shared {
         if !one.data.is_empty() {
             return Some(one);
         }
-        match read_entry(&*file?, one.from) {
+        let read = read_entry(&*file?, one.from);
+        self.steps.finish_step();
+        match read {
             Ok(data) => Some(RunEntry { data: Bytes::from(data), ..one }),
             Err(error) => {
                 if error.kind() == io::ErrorKind::InvalidData {

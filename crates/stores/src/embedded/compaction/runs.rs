@@ -137,6 +137,7 @@ impl Shared {
             write_key(key, &mut records);
         }
         let written = data.write_at(&bytes, 0).and_then(|()| keys.write_at(&records, 0));
+        self.steps.finish_step();
         written.inspect_err(|_| self.unmake_table(number))?;
         Ok((number, records))
     }
@@ -198,6 +199,7 @@ impl Shared {
             }
             let written: io::Result<()> = some.by_ref().try_for_each(|(one, file)| {
                 tails.load(one, file);
+                self.steps.finish_step();
                 if tails.bytes < tails.run_bytes {
                     return Ok(());
                 }

@@ -86,7 +86,9 @@ impl Shared {
                 engine.tables.get(table).map(|known| (known.data().clone(), known.data_len(), chunk))
             };
             let Some((file, len, chunk)) = found.filter(|(_, len, _)| *from < *len) else { return Ok(None) };
-            match read_chunk(&*file, table, *from, len, chunk) {
+            let read = read_chunk(&*file, table, *from, len, chunk);
+            self.steps.finish_step();
+            match read {
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     *from = self.pass_over(table, *from).map_err(|error| unread(table, &error))?;
                 }

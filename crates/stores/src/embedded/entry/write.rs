@@ -34,7 +34,7 @@ pub(in crate::embedded) fn encode_fresh(
     lane: u32,
     out: &mut Vec<u8>,
 ) {
-    let fresh = Beside {
+    let fresh = Sidecar {
         content_hash: message.content_hash(),
         accepted: past.and_then(|past| past.accepted).or(Some(now)),
         ready: message.due,
@@ -49,7 +49,7 @@ pub(in crate::embedded) fn encode_fresh(
 
 /// Appends the entry to `out`, to be stamped with its version.
 pub(in crate::embedded) fn encode(stored: &Stored, lane: u32, out: &mut Vec<u8>) {
-    let beside = Beside {
+    let sidecar = Sidecar {
         content_hash: stored.content_hash,
         accepted: stored.accepted,
         ready: stored.ready,
@@ -59,11 +59,11 @@ pub(in crate::embedded) fn encode(stored: &Stored, lane: u32, out: &mut Vec<u8>)
         history: &stored.history,
         dead: stored.dead,
     };
-    encode_parts(&stored.message, &beside, lane, out);
+    encode_parts(&stored.message, &sidecar, lane, out);
 }
 
 /// Fields stored beside a message.
-struct Beside<'a> {
+struct Sidecar<'a> {
     content_hash: u64,
     accepted: Option<Timestamp>,
     ready: Timestamp,
@@ -75,7 +75,7 @@ struct Beside<'a> {
 }
 
 /// Appends the entry to `out`, which stays aligned. `lane` is the number of the message's lane.
-fn encode_parts(m: &StoredMessage, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) {
+fn encode_parts(m: &StoredMessage, stored: &Sidecar<'_>, lane: u32, out: &mut Vec<u8>) {
     let start = out.len();
     let mut flags = m.body.kind() as u16;
     flags |= (stored.lost as u16) << LOST_SHIFT;

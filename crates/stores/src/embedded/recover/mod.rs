@@ -37,6 +37,7 @@ use super::{
     metrics::Timing,
     segment::{UNNAMED, lay_down},
     sequences::Sequences,
+    stall::Stalls,
     tables::Tables,
     wheel::Opened,
 };
@@ -196,6 +197,7 @@ impl<'a> Opening<'a> {
             ever: manifest.ever.totals(),
             sequences: Sequences::new(next_file, manifest.next_version),
             lifecycle: Lifecycle::default(),
+            stalls: Stalls::default(),
             options,
         };
         let claims = Self::new_claim_log(&*disk, dir, &mut engine)?;
@@ -273,6 +275,7 @@ impl<'a> Opening<'a> {
 }
 
 fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> Shared {
+    let steps = engine.stalls.steps();
     let numbers = engine.lanes.iter().map(LaneState::lane);
     let lanes = numbers.filter_map(|lane| Some((lane.clone(), engine.lanes.number(lane)?))).collect();
     Shared {
@@ -283,9 +286,11 @@ fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> 
         moved: tokio::sync::Notify::new(),
         round: Mutex::new(()),
         moves: Mutex::new(()),
+        surveying: tokio::sync::Mutex::new(()),
         claims,
         timing: Timing::default(),
         progress: AtomicU64::new(0),
+        steps,
         lanes: RwLock::new(lanes),
         disk,
         dir: dir.to_owned(),

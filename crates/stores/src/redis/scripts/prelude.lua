@@ -91,11 +91,13 @@ local function next_token()
   return token
 end
 
--- The first of a lane, or nil.
+-- The ready time of the first of a lane, or nil. A member that is too short, which something else wrote, counts as ready: a claim
+-- removes it.
 local function first_of(lane)
   local own = tag(lane)
   local first = call('ZRANGEBYLEX', wait, '[' .. own, '(' .. own .. '\255', 'LIMIT', 0, 1)[1]
-  return first and time(first:sub(#own + 1, #own + 6))
+  if not first then return nil end
+  return #first < #own + 6 and 0 or time(first:sub(#own + 1, #own + 6))
 end
 
 -- Forgets what is past retention, the oldest first: about `old_max` of them. What was moved together goes together, and so
