@@ -6,12 +6,14 @@ use duly_core::SinkName;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Delay, ItemError, Moment};
+use super::{Delay, ItemError, Moment, object::objects_only};
+
+objects_only!(NewMessage, Retry, Reschedule);
 
 /// A message to schedule. At most one of `body`, `json`, `body_base64`; at most one of `delay`, `deliver_at`, `level`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct NewMessage {
     /// The topic, queue, stream, subject or path at the sink.
     pub topic: String,
@@ -87,7 +89,7 @@ pub fn is_object(text: &[u8]) -> bool {
 /// What a message says about its own retries.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Retry {
     /// Total tries.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
@@ -146,7 +148,7 @@ pub enum BatchResult {
 /// Another due time: `delay` or `deliver_at`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Reschedule {
     /// Due this long from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ mod bulk;
 mod event;
 mod message;
 mod number;
+mod object;
 mod overview;
 mod problem;
 mod queue;

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Delay;
+use super::{Delay, object::objects_only};
+
+objects_only!(Receive, ReceiveAny, Receipts, Nack, Extend);
 
 /// What a receiver wants.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Receive {
     /// At most so many; 10 unless told otherwise, 1,000 at most.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
@@ -26,7 +28,7 @@ pub struct Receive {
 /// What a receiver of several queues wants.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct ReceiveAny {
     /// The queues, 1 to 32. Each has an equal share of `max` while it has so many: none starves another.
     pub topics: Vec<String>,
@@ -94,7 +96,7 @@ pub struct ReceivedMessage {
 /// Receipts to acknowledge.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Receipts {
     /// At most 1,000.
     pub receipts: Vec<String>,
@@ -103,7 +105,7 @@ pub struct Receipts {
 /// Receipts to give back.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Nack {
     /// At most 1,000.
     pub receipts: Vec<String>,
@@ -122,7 +124,7 @@ pub struct Nack {
 /// Receipts to keep for longer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Extend {
     /// At most 1,000.
     pub receipts: Vec<String>,

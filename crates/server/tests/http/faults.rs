@@ -169,6 +169,92 @@ async fn more_pending_than_allowed_is_refused_and_deliveries_go_on() {
     bed.send(json!({"topic": "a", "delay": "1h"})).await;
 }
 
+/// The schema itself, wherever a reference leads.
+fn resolved<'a>(api: &'a Value, schema: &'a Value) -> &'a Value {
+    let name = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+    name.map_or(schema, |name| &api["components"]["schemas"][name])
+}
+
+/// Bodies that have an array in the place of one of their objects, at any depth, each with the path of the array. `body` is a
+/// valid body, and `put` puts a value in the place of `schema`.
+fn arrays_for_objects(
+    api: &Value,
+    schema: &Value,
+    path: &str,
+    put: &dyn Fn(Value) -> Value,
+    found: &mut Vec<(Value, String)>,
+) {
+    let schema = resolved(api, schema);
+    for key in ["oneOf", "anyOf"] {
+        for part in schema[key].as_array().into_iter().flatten() {
+            arrays_for_objects(api, part, path, put, found);
+        }
+    }
+    if schema["type"] != "object" {
+        return;
+    }
+    for array in [json!([]), json!(["q", "order"]), json!([3]), json!([null])] {
+        found.push((put(array), path.to_owned()));
+    }
+    for (field, part) in schema["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
+        let inside = |value: Value| {
+            let mut object = json!({});
+            if path == *field {
+                for needed in schema["required"].as_array().into_iter().flatten() {
+                    let needed = needed.as_str().unwrap();
+                    let is_list = schema["properties"][needed]["type"] == "array";
+                    object[needed] = if is_list { json!([]) } else { json!("q") };
+                }
+            }
+            object[field] = value;
+            put(object)
+        };
+        arrays_for_objects(api, part, &path, &inside, found);
+    }
+}
+
+/// Serde reads an array as the fields of a struct in their order: `{"filter":[]}` would be a filter that matches everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_array_in_the_place_of_an_object_is_refused_in_every_request() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "q", "id": "waits", "delay": "1h"})).await;
+    let api = bed.get("/openapi.json").await.json();
+    let mut paths = BTreeSet::new();
+    for (route, item) in api["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+            let mut bodies = Vec::new();
+            if route.ends_with("/batch") {
+                arrays_for_objects(&api, &schema["items"], "", &|body| body, &mut bodies);
+            } else {
+                arrays_for_objects(&api, schema, "", &|body| body, &mut bodies);
+            }
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let target = route.replace("{topic}", "q").replace("{id}", "waits");
+            for (body, path) in bodies {
+                let what = format!("{method} {route} {body}");
+                let refusal = if route.ends_with("/batch") {
+                    // One line for an object. An array of them is the batch itself.
+                    let items = json!([body]).to_string();
+                    bed.call(method.clone(), &target, items).await.json()[0]["error"].clone()
+                } else {
+                    let answer = bed.call(method.clone(), &target, body.to_string()).await;
+                    assert_eq!(answer.status, 422, "{what}: {answer:?}");
+                    answer.json()
+                };
+                assert_eq!(refusal["code"], "bad_field", "{what}: {refusal}");
+                assert_eq!(refusal["path"].as_str().unwrap_or_default(), path, "{what}: {refusal}");
+                paths.insert(path);
+            }
+        }
+    }
+    let wanted = ["", "filter", "properties", "retry"].map(str::to_owned);
+    assert_eq!(paths, BTreeSet::from(wanted), "objects within requests");
+    let kept = bed.get("/v1/messages/waits").await.json();
+    assert_eq!(kept["state"], "pending", "{kept}");
+}
+
 /// Words of the parser and of Rust, which nobody who calls has heard of.
 const JARGON: [&str; 18] = [
     "u8",
