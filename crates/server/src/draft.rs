@@ -29,7 +29,7 @@ pub fn draft(new: NewMessage) -> Result<Message, Invalid> {
     message = match (new.delay, new.deliver_at, new.level) {
         (None, None, None) => message,
         (Some(delay), None, None) => message.after(delay.span("delay")?),
-        (None, Some(moment), None) => message.at(moment.due("deliver_at")?),
+        (None, Some(moment), None) => message.at(moment.time("deliver_at")?),
         (None, None, Some(level)) => message.level(level),
         _ => {
             let detail = "give one of delay, deliver_at and level";

@@ -178,13 +178,13 @@ pub(super) struct List {
     /// `pending`, `in_flight`, `delivered`, `dead` or `cancelled`; pending unless told otherwise.
     state: Option<String>,
     /// Only this sink.
-    sink: Option<String>,
+    pub(super) sink: Option<String>,
     /// Only this topic.
-    topic: Option<String>,
+    pub(super) topic: Option<String>,
     /// Due at or after: RFC 3339, or milliseconds since 1970.
-    due_from: Option<String>,
+    pub(super) due_from: Option<String>,
     /// Due before.
-    due_to: Option<String>,
+    pub(super) due_to: Option<String>,
     /// Where the page before ended.
     cursor: Option<String>,
     /// At most so many: 1 to 1,000, 100 unless told otherwise.
@@ -275,14 +275,7 @@ pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
 
 async fn page(app: &App, who: &Who, list: List, state: duly::State) -> ApiResult<Json<Page>> {
     who.need(Role::Read)?.require_some_topic(list.topic.as_deref())?;
-    let mut query = select::query(state, list.sink.as_deref(), list.topic.as_deref())?;
-    let time = |text: &Option<String>, path| -> ApiResult<Option<Timestamp>> {
-        let read =
-            |text| duly::parse_time(text).map_err(|fault| Fault::at(ErrorCode::BadTime, path, fault.detail));
-        text.as_deref().map(read).transpose()
-    };
-    query.due_from = time(&list.due_from, "due_from")?;
-    query.due_to = time(&list.due_to, "due_to")?;
+    let mut query = select::listed(state, &list)?;
     query.after = list.cursor.as_deref().map(cursor).transpose()?;
     let words = ("a page has", "messages");
     let limit = Count { code: ErrorCode::TooMany, path: "limit", words, max: LIMIT_MAX };
