@@ -74,7 +74,8 @@ pub struct ReceivedMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<Box<RawValue>>,
-    /// The body, if it was sent as text or there is none.
+    /// The body, if it was sent as text or there is none. Also JSON that did not come by HTTP and is nested deeper than 500 lists and
+    /// objects: parsers give up on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// The body, if it was sent as bytes.
