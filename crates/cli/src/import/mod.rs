@@ -25,17 +25,13 @@ use super::{Failure, Output, clock, progress::Progress};
 use duly::{ErrorCode, Limits, MessageId, Timestamp};
 use duly_client::{
     Client,
-    wire::{BatchResult, NewMessage},
+    wire::{BatchResult, ItemError, NewMessage},
 };
 
 /// Faults of lines that are printed; further ones are only counted.
 const COMPLAINTS: u64 = 20;
 /// The byte order mark that some programs write before UTF-8. It is not part of the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// The error code of the first line past the batch limit.
-const BATCH_TOO_LARGE: &str = "batch_too_large";
-/// The error code of a line that is too long. The server reads none of the lines after it.
-const LINE_TOO_LARGE: &str = "body_too_large";
 
 /// Send many messages from a file, one JSON object a line, or move them out of a Redis
 #[derive(Debug, Args)]
@@ -266,7 +262,9 @@ fn judge(
             BatchResult::Accepted(accepted) if accepted.duplicate => counts.duplicates += 1,
             BatchResult::Accepted(_) => counts.accepted += 1,
             // The server takes fewer at once than were sent; this line and those after it were not looked at.
-            BatchResult::Refused { error } if error.code == BATCH_TOO_LARGE && done + again.len() > 0 => {
+            BatchResult::Refused { error }
+                if is(&error, ErrorCode::BatchTooLarge) && done + again.len() > 0 =>
+            {
                 *max = done + again.len();
                 again.push(line);
                 break;
@@ -291,6 +289,10 @@ fn judge(
         why = Some(Failure::unreachable("the server answered none of the lines"));
     }
     (done, why)
+}
+
+fn is(error: &ItemError, code: ErrorCode) -> bool {
+    ErrorCode::parse(&error.code) == Some(code)
 }
 
 /// Whether a line that was refused with this code may be taken a little later: nothing is wrong with the line itself.
@@ -337,7 +339,8 @@ async fn answers(client: &Client, lines: &[Line]) -> Result<Vec<BatchResult>, Fa
     }
     let has_ended_it = results.last().is_some_and(|last| match last {
         BatchResult::Refused { error } => {
-            [BATCH_TOO_LARGE, LINE_TOO_LARGE].contains(&error.code.as_str()) || passes(&error.code)
+            // The server reads none of the lines after one that is too long, or past its limit of a batch.
+            is(error, ErrorCode::BatchTooLarge) || is(error, ErrorCode::BodyTooLarge) || passes(&error.code)
         }
         BatchResult::Accepted(_) => false,
     });
