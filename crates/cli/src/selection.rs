@@ -149,7 +149,7 @@ pub(crate) fn print_bulk(out: &Output, verb: &str, answer: &BulkAnswer) -> Resul
             (answer.already, "so before"),
             (answer.too_late, "too late"),
             (answer.unknown, "unknown"),
-            (answer.maybe_delivered, "may have arrived by an earlier try"),
+            (answer.maybe_delivered, "may have arrived by an earlier attempt"),
         ] {
             if number > 0 {
                 text += &format!(", {} {words}", count(number));

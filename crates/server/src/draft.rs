@@ -123,7 +123,7 @@ fn retries(retry: &Retry) -> Result<RetryOverride, Invalid> {
         return Err(Invalid::new(
             ErrorCode::BadRetry,
             "retry.attempts",
-            "at least one try; cancel it to have none",
+            "at least one attempt; cancel it to have none",
         ));
     }
     let span = |delay: &Option<Delay>, path| -> Result<_, Invalid> {

@@ -91,7 +91,7 @@ pub struct BulkAnswer {
     pub already: u64,
     /// How many ids are unknown.
     pub unknown: u64,
-    /// Of those changed, how many may have arrived by an earlier try.
+    /// Of those changed, how many may have arrived by an earlier attempt.
     pub maybe_delivered: u64,
     /// Nothing was changed, only counted.
     pub dry_run: bool,

@@ -20,7 +20,7 @@ pub enum Happened {
     Accepted { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },
     /// A message was delivered.
     Delivered { id: String, lane: String, attempt: u32, lateness_ms: f64 },
-    /// A try failed; there will be another.
+    /// An attempt failed; there will be another.
     Failed {
         id: String,
         lane: String,

@@ -90,7 +90,7 @@ pub struct ReceivedMessage {
     pub deliver_at: String,
     /// The same, in milliseconds since 1970.
     pub deliver_at_ms: u64,
-    /// The number of this try, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
 }
 
@@ -113,7 +113,7 @@ pub struct Nack {
     /// Again after exactly this long; unless told otherwise, when the retry policy of the message or of `[handlers]` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
-    /// What went wrong, kept with the attempt, up to 512 bytes of it. With it the try counts as failed: the first wait is longer. Half a
+    /// What went wrong, kept with the attempt, up to 512 bytes of it. With it the attempt counts as failed: the first wait is longer. Half a
     /// surrogate pair, and what is not UTF-8, is kept as U+FFFD.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::text::lossy")]
     pub error: Option<String>,

@@ -171,7 +171,7 @@ pub struct Thresholds {
     pub overdue: Option<Duration>,
     /// Messages pending.
     pub queue_length: Option<u64>,
-    /// 99 of 100 tries begin no later than this.
+    /// 99 of 100 attempts begin no later than this.
     pub lateness_p99: Option<Duration>,
     /// Failed tries of all tries.
     pub failure_rate: Option<f64>,

@@ -21,7 +21,7 @@ pub const CALM: Duration = Duration::from_secs(30);
 /// Checks in a row that must find the server not ready before the alert is raised. A single failed call raises none.
 const UNREADY_CHECKS: u32 = 2;
 /// Attempts needed before a failure rate is computed.
-const TRIES_MIN: u64 = 20;
+const ATTEMPTS_MIN: u64 = 20;
 
 /// The name of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ pub(super) struct Measurements {
     /// `None`: the store did not answer. Alerts about lanes stay as they were.
     pub(super) lanes: Option<Vec<LaneMeasurements>>,
     /// Attempts of the last minute.
-    pub(super) tried: AttemptCounts,
+    pub(super) attempts: AttemptCounts,
     /// The same, per topic that has rules of its own.
     pub(super) topics: BTreeMap<String, AttemptCounts>,
     /// `None`: the store did not answer.
@@ -231,11 +231,11 @@ impl Watch {
         let orphan =
             |lane: &&LaneMeasurements| matches!(&lane.lane, Lane::Sink(sink) if !self.sinks.contains(sink));
         let (orphans, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(orphan);
-        let mut tried = seen.tried.clone();
+        let mut attempts = seen.attempts.clone();
         for topic in seen.topics.values() {
-            tried = tried.without(topic);
+            attempts = attempts.without(topic);
         }
-        judge(&self.rules.all, &rest, &tried, None, &mut wrong);
+        judge(&self.rules.all, &rest, &attempts, None, &mut wrong);
         // Dead letters count for every lane, also of sinks that left the configuration.
         judge_dead(&self.rules.all, rest.iter().chain(&orphans), None, &mut wrong);
         let nothing = AttemptCounts::default();
@@ -267,7 +267,7 @@ impl Watch {
 fn judge(
     rules: &Thresholds,
     lanes: &[&LaneMeasurements],
-    tried: &AttemptCounts,
+    attempts: &AttemptCounts,
     scope: Option<&str>,
     wrong: &mut BTreeMap<Key, Wrong>,
 ) {
@@ -283,13 +283,13 @@ fn judge(
     if let Some(limit) = rules.queue_length.filter(|limit| pending > *limit) {
         add(Name::QueueLength, Wrong::queue_length(pending, limit));
     }
-    let p99 = tried.lateness.quantile(0.99);
+    let p99 = attempts.lateness.quantile(0.99);
     if let Some(limit) = rules.lateness_p99.filter(|limit| p99 > *limit) {
-        add(Name::LatenessP99, Wrong::lateness(p99, limit, tried.lateness.count()));
+        add(Name::LatenessP99, Wrong::lateness(p99, limit, attempts.lateness.count()));
     }
-    let share = tried.failed as f64 / tried.count.max(1) as f64;
-    if let Some(limit) = rules.failure_rate.filter(|limit| tried.count >= TRIES_MIN && share > *limit) {
-        add(Name::FailureRate, Wrong::failures(tried.failed, tried.count, limit));
+    let share = attempts.failed as f64 / attempts.count.max(1) as f64;
+    if let Some(limit) = rules.failure_rate.filter(|limit| attempts.count >= ATTEMPTS_MIN && share > *limit) {
+        add(Name::FailureRate, Wrong::failures(attempts.failed, attempts.count, limit));
     }
 }
 
