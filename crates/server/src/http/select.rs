@@ -60,18 +60,23 @@ fn with_plus_sign(text: &str) -> String {
 /// The due time, from either field. A time beyond the limit is refused here, before messages are selected, so that a dry run
 /// gets the same error.
 pub(super) fn due(app: &App, delay: Option<&Delay>, at: Option<&Moment>) -> ApiResult<Timestamp> {
-    let due = match (delay, at) {
-        (Some(delay), None) => app.duly.due_after(delay.span("delay")?),
-        (None, Some(moment)) => moment.time("deliver_at")?,
-        (None, None) => return Err(Fault::at(ErrorCode::NoTime, "delay", "say when: delay or deliver_at")),
-        (Some(_), Some(_)) => {
-            return Err(Fault::at(ErrorCode::TwoTimes, "delay", "give one of delay and deliver_at"));
-        }
-    };
-    if due > app.duly.due_max() {
-        let path = if delay.is_some() { "delay" } else { "deliver_at" };
+    let too_far = |path| {
         let days = app.limits.delay_max.as_secs() / 86_400;
-        return Err(Fault::at(ErrorCode::TooFar, path, format!("due more than {days} days from now")));
+        Fault::at(ErrorCode::TooFar, path, format!("due more than {days} days from now"))
+    };
+    match (delay, at) {
+        (Some(delay), None) => {
+            let span = delay.span("delay")?;
+            // Not by the clock: it goes on between two readings.
+            if span > app.limits.delay_max { Err(too_far("delay")) } else { Ok(app.duly.due_after(span)) }
+        }
+        (None, Some(moment)) => {
+            let due = moment.time("deliver_at")?;
+            if due > app.duly.due_max() { Err(too_far("deliver_at")) } else { Ok(due) }
+        }
+        (None, None) => Err(Fault::at(ErrorCode::NoTime, "delay", "say when: delay or deliver_at")),
+        (Some(_), Some(_)) => {
+            Err(Fault::at(ErrorCode::TwoTimes, "delay", "give one of delay and deliver_at"))
+        }
     }
-    Ok(due)
 }
