@@ -14,7 +14,7 @@ objects_only!(Receive, ReceiveAny, Receipts, Nack, Extend);
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct Receive {
-    /// At most so many; 10 unless told otherwise, 1,000 at most.
+    /// At most so many; 10 unless told otherwise, 1,000 at most. Fewer come if they are large.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
     pub max: Option<usize>,
     /// How long to wait for the first; not at all unless told otherwise, 60 s at most.
