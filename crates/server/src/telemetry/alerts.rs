@@ -126,7 +126,7 @@ type Key = (Name, Option<String>);
 pub(super) struct Watch {
     rules: AlertRules,
     sinks: BTreeSet<SinkName>,
-    on: BTreeMap<Key, On>,
+    on: BTreeMap<Key, ActiveAlert>,
     /// Checks in a row that found the server not ready.
     unready: u32,
     /// Checks in a row that found the server degraded.
@@ -134,7 +134,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Debug)]
-struct On {
+struct ActiveAlert {
     alert: Alert,
     /// Since when the condition is false.
     calm: Option<Monotonic>,
@@ -142,7 +142,7 @@ struct On {
     reported: u64,
 }
 
-impl On {
+impl ActiveAlert {
     /// The condition holds still. Returns whether to report the alert again.
     fn stands(&mut self, wrong: &Wrong) -> bool {
         self.alert.detail.clone_from(&wrong.detail);
@@ -163,7 +163,7 @@ impl Watch {
 
     /// The alerts that are on.
     pub(super) fn on(&self) -> Vec<Alert> {
-        self.on.values().map(|on| on.alert.clone()).collect()
+        self.on.values().map(|active| active.alert.clone()).collect()
     }
 
     pub(super) fn is_on(&self, name: Name, scope: Option<&str>) -> bool {
@@ -202,19 +202,22 @@ impl Watch {
                 since: now.wall().to_string(),
             };
             changes.push(alert.clone());
-            self.on.insert(key.clone(), On { alert, calm: None, reported: wrong.count.unwrap_or_default() });
+            self.on.insert(
+                key.clone(),
+                ActiveAlert { alert, calm: None, reported: wrong.count.unwrap_or_default() },
+            );
         }
-        self.on.retain(|key, on| {
+        self.on.retain(|key, active| {
             if !seen.answers(key.0) {
                 return true;
             }
-            if wrong.contains_key(key) || now.mono().since(*on.calm.get_or_insert(now.mono())) < CALM {
+            if wrong.contains_key(key) || now.mono().since(*active.calm.get_or_insert(now.mono())) < CALM {
                 return true;
             }
             changes.push(Alert {
                 state: AlertState::Cleared,
                 since: now.wall().to_string(),
-                ..on.alert.clone()
+                ..active.alert.clone()
             });
             false
         });
