@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use self::{
     check::Checked,
-    ids::{COMPARED_MAX, MadeIds, Met, MetIds},
+    ids::{COMPARED_MAX, GeneratedIds, IdCheck, SeenIds},
     patience::{Next, Patience},
 };
 use super::{Failure, Output, clock, progress::Progress};
@@ -46,21 +46,21 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 Each line is what `POST /v1/messages` takes: {\"topic\":\"order\",\"json\":{\"order\":42},\"delay\":\"15m\",\"id\":\"order-42\"}
 An import that was cut short is run again: what has an id is a duplicate the second time and happens once.
-Lines without one get it from --ids and their number; without --ids a prefix is made up and said, to be given as --ids
+Lines without one get it from --ids and their number; without --ids a prefix is generated and printed, to be given as --ids
 when the import is run again. A server or a store that is unreachable is waited for, as long as --patience says.
 A dry run compares the first 3,670,016 ids: one that comes again with other content would be refused."
 )]
 pub(crate) struct Import {
     #[command(subcommand)]
-    elsewhere: Option<Elsewhere>,
+    source: Option<ImportSource>,
 
     #[command(flatten)]
     lines: Lines,
 }
 
-/// The error for a file that is no list of messages.
+/// Where messages come from, if not from a file.
 #[derive(Debug, Subcommand)]
-enum Elsewhere {
+enum ImportSource {
     Redis(redis::Arguments),
 }
 
@@ -115,8 +115,8 @@ struct Batch {
 
 impl Import {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        match self.elsewhere {
-            Some(Elsewhere::Redis(arguments)) => arguments.run(client, out).await,
+        match self.source {
+            Some(ImportSource::Redis(arguments)) => arguments.run(client, out).await,
             None => self.lines.run(client, out).await,
         }
     }
@@ -127,10 +127,10 @@ impl Lines {
         let (input, size) = self.open()?;
         let progress = Progress::start(out, size);
         let mut counts = Counts { dry_run: self.dry_run, ..Counts::default() };
-        let mut made = MadeIds::new(self.ids.as_deref())?;
+        let mut generated = GeneratedIds::new(self.ids.as_deref())?;
         // A dry run goes by the limits that a server has unless it is told otherwise; otherwise the server knows its own.
         let limits = if self.dry_run { Limits::default() } else { no_limits() };
-        let mut met = MetIds::default();
+        let mut seen = SeenIds::default();
         let mut batch = Batch { lines: Vec::new(), max: self.batch as usize };
         for (number, line) in (1..).zip(input.split(b'\n')) {
             let line =
@@ -144,11 +144,11 @@ impl Lines {
             match check::line(line, Timestamp::from_millis(clock::now_ms()), &limits) {
                 Ok(mut checked) => {
                     if checked.message.id.is_none() {
-                        checked.message.id = Some(made.id(number));
-                        made.announce(|words| progress.note(out, words), self.dry_run);
+                        checked.message.id = Some(generated.id(number));
+                        generated.announce(|words| progress.note(out, words), self.dry_run);
                     }
                     if self.dry_run {
-                        compare(out, &progress, &mut counts, &mut met, number, &checked);
+                        compare(out, &progress, &mut counts, &mut seen, number, &checked);
                     } else {
                         batch.push(number, &checked.message)?;
                     }
@@ -161,7 +161,7 @@ impl Lines {
         }
         self.send(client, out, &progress, &mut counts, &mut batch).await?;
         progress.end();
-        made.conclude(out, self.dry_run);
+        generated.conclude(out, self.dry_run);
         print_counts(out, &counts)
     }
 
@@ -218,7 +218,7 @@ fn compare(
     out: &Output,
     progress: &Progress,
     counts: &mut Counts,
-    met: &mut MetIds,
+    seen: &mut SeenIds,
     number: u64,
     checked: &Checked,
 ) {
@@ -226,15 +226,15 @@ fn compare(
         Ok(id) => id,
         Err(fault) => return complain(out, progress, counts, number, &fault.to_string()),
     };
-    match met.meet(&id, checked.content_hash) {
-        Met::First => counts.accepted += 1,
-        Met::Duplicate => counts.duplicates += 1,
-        Met::Conflict => {
+    match seen.check(&id, checked.content_hash) {
+        IdCheck::First => counts.accepted += 1,
+        IdCheck::Duplicate => counts.duplicates += 1,
+        IdCheck::Conflict => {
             let code = ErrorCode::IdConflict.as_str();
             let words = format!("id: {:?} is on a line before it, with other content [{code}]", id.as_str());
             complain(out, progress, counts, number, &words);
         }
-        Met::Unknown => {
+        IdCheck::Unknown => {
             if !counts.has_uncompared {
                 let max = clock::grouped(COMPARED_MAX as u64);
                 progress.note(out, &format!("more than {max} ids: those after them are not compared"));

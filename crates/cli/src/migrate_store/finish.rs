@@ -3,7 +3,7 @@
 use duly::{Query, Record, State};
 
 use super::{
-    decide::{CopyOutcome, Why, is_another, of_parked},
+    decide::{CopyOutcome, WithdrawReason, is_another, of_parked},
     end::Halt,
     migration::Migration,
     parked::{self, unpark},
@@ -70,7 +70,7 @@ impl Migration<'_> {
                 }
                 // No call of an earlier run can cancel it there any more.
                 (CopyOutcome::Stay, _) if self.options.tidy && check == ParkedCheck::Last => {
-                    CopyOutcome::Drop(Why::AtSource)
+                    CopyOutcome::Drop(WithdrawReason::AtSource)
                 }
                 (CopyOutcome::Stay, _) => {
                     stay += 1;

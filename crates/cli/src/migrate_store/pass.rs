@@ -6,7 +6,7 @@ use duly::{MessageId, Now, Query, Record, State};
 
 use super::{end::Halt, finish::ParkedCheck, migration::Migration, parked};
 
-/// Bytes of bodies carried at once, about; a single message may have more.
+/// Bytes of bodies moved at once, about; a single message may have more.
 const BYTES: usize = 4 << 20;
 
 /// Messages listed by one call, without bodies. It is large because a store may scan all messages for each page.
@@ -50,7 +50,7 @@ impl Migration<'_> {
                 let (records, later) = self.read(rest, State::Pending, self.options.batch).await?;
                 rest = later;
                 if !records.is_empty() {
-                    self.carry(asked, records, may_come_late).await?;
+                    self.move_pending(asked, records, may_come_late).await?;
                 }
             }
             match page.next {
@@ -61,7 +61,7 @@ impl Migration<'_> {
         }
     }
 
-    /// Reads messages with their bodies, as many as are carried at once, at most `max`. Gives those that are still in `state`, and
+    /// Reads messages with their bodies, as many as are moved at once, at most `max`. Gives those that are still in `state`, and
     /// the rest.
     pub(super) async fn read<'b>(
         &mut self,
