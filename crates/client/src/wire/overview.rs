@@ -18,9 +18,6 @@ pub struct Page {
     pub cursor: Option<String>,
 }
 
-/// A page of dead letters.
-pub type DeadPage = Page;
-
 /// The topics of the built-in queue.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

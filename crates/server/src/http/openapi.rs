@@ -7,7 +7,7 @@ use duly::{Key, MessageId, Properties, Receive, SinkName, State, Tag, Timestamp,
 use serde_json::{Map, Value, json};
 
 use super::{messages, queues, receipts};
-use crate::wire::{DUE_MILLIS_MIN, Happened};
+use crate::wire::{DUE_MILLIS_MIN, Event};
 
 /// More than any configuration allows: the limits of a server are its own.
 const BATCH_MAX: u64 = 1_000_000;
@@ -340,7 +340,7 @@ fn parameter_rule(path: &str, name: &str) -> Option<Value> {
     let states = [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled];
     match (path, name) {
         ("/v1/events", "types") => {
-            let kinds = Happened::KINDS.join("|");
+            let kinds = Event::KINDS.join("|");
             text(&format!("^(?:{kinds})(?:,(?:{kinds}))*$"))
         }
         ("/v1/events", _) => None,
