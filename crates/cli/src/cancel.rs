@@ -42,6 +42,6 @@ impl Cancel {
 
 fn to_text(done: &Cancelled) -> String {
     let before = if done.already { " before" } else { "" };
-    let note = if done.maybe_delivered { " (an earlier try may have arrived)" } else { "" };
+    let note = if done.maybe_delivered { " (an earlier attempt may have arrived)" } else { "" };
     format!("{} {}{before}{note}", done.id, done.state)
 }

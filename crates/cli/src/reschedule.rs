@@ -54,6 +54,6 @@ impl Move {
 }
 
 fn to_text(done: &Rescheduled) -> String {
-    let note = if done.maybe_delivered { " (an earlier try may have arrived)" } else { "" };
+    let note = if done.maybe_delivered { " (an earlier attempt may have arrived)" } else { "" };
     format!("{} due {} ({}){note}", done.id, done.deliver_at, clock::relative(done.deliver_at_ms))
 }

@@ -130,7 +130,7 @@ async fn watch(
                     format!("{:.1} ms late, {by}", late_us as f64 / 1_000.0)
                 }
                 None if attempt == 1 => format!("after its replay, {by}"),
-                None => format!("at try {attempt}, {by}"),
+                None => format!("at attempt {attempt}, {by}"),
             };
             narrator.line(Tint::Green, "delivered", &id, &words);
         }
@@ -145,7 +145,7 @@ async fn watch(
                 Tint::Yellow,
                 "given back",
                 &id,
-                &format!("try {attempt} (nack), again in {again}"),
+                &format!("attempt {attempt} (nack), again in {again}"),
             );
         }
         DemoEvent::Cancelled { id } => {

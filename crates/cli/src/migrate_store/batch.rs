@@ -65,7 +65,7 @@ impl Migration<'_> {
         if copied.is_empty() {
             return self.retire(marker_id).await;
         }
-        // Whatever becomes of the call, from here on it may have been done.
+        // From here on the cancel may take effect, whatever its answer.
         self.in_doubt.instants.add(asked.wall());
         let ids: Vec<_> = copied.iter().map(|each| each.id.clone()).collect();
         self.presence.check()?;

@@ -12,8 +12,8 @@ const BYTES: usize = 4 << 20;
 /// Messages listed by one call, without bodies. It is large because a store may scan all messages for each page.
 pub(super) const PAGE: usize = 50_000;
 
-/// How long before it is read a batch is taken to be cancelled: longer than nodes may know the time differently, or take from
-/// looking at the clock to what they do then.
+/// A batch is cancelled with an instant so long before it is read: longer than clocks of nodes may differ, and than a node may take
+/// between reading its clock and acting.
 const BEFORE_US: u64 = 1_000_000;
 
 /// How often the parked copies are looked at during a pass, which may take hours: what ended at the source is to be withdrawn before
@@ -26,7 +26,7 @@ fn a_while_before(now: Now) -> Now {
 }
 
 impl Migration<'_> {
-    /// Goes over everything that waits at the source, by its due time.
+    /// Moves all pending messages of the source, by due time.
     pub(super) async fn pass(&mut self) -> Result<(), Halt> {
         self.report.passes += 1;
         self.report.kept.conflicts = 0;
