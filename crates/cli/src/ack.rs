@@ -39,7 +39,7 @@ pub(crate) struct Acked {
   duly nack order RECEIPT --in 5s               again in 5 s
   duly nack order RECEIPT --error 'no such order' --dead
 
-It counts as a try. Exit code 4: a receipt was lost, its lease had ended.")]
+It counts as an attempt. Exit code 4: a receipt was lost, its lease had ended.")]
 pub(crate) struct Nacked {
     #[command(flatten)]
     args: ReceiptArgs,

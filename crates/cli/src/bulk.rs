@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     Failure, Output, clock, input,
     progress::Progress,
-    selection::{self, Ids, Selection, Which},
+    selection::{self, Ids, ResolvedSelection, Selection},
 };
 use duly_client::{
     Client, Error, ErrorCode,
@@ -41,13 +41,13 @@ impl Verb {
 
     async fn call(self, client: &Client, request: &MovedRequest) -> Result<BulkAnswer, Error> {
         let MovedRequest { ids, filter, dry_run, as_of, matched, .. } = request.clone();
-        let which = BulkRequest { ids, filter, dry_run, as_of, matched };
+        let bulk = BulkRequest { ids, filter, dry_run, as_of, matched };
         match self {
-            Self::Cancel => client.cancel_many(&which).await,
+            Self::Cancel => client.cancel_many(&bulk).await,
             Self::Reschedule => client.reschedule_many(request).await,
-            Self::Fire => client.fire_many(&which).await,
-            Self::Replay => client.replay(&which).await,
-            Self::Purge => client.purge(&which).await,
+            Self::Fire => client.fire_many(&bulk).await,
+            Self::Replay => client.replay(&bulk).await,
+            Self::Purge => client.purge(&bulk).await,
         }
     }
 }
@@ -59,13 +59,13 @@ pub(crate) async fn change(
     out: &Output,
     verb: Verb,
     how: &Selection,
-    (which, mut request): (Which, MovedRequest),
+    (resolved, mut request): (ResolvedSelection, MovedRequest),
 ) -> Result<(), Failure> {
-    match which {
-        Which::Ids(ids) => {
+    match resolved {
+        ResolvedSelection::Ids(ids) => {
             by_ids(client, out, verb, ids, MovedRequest { dry_run: how.dry_run, ..request }).await
         }
-        Which::Matching(filter) => {
+        ResolvedSelection::Matching(filter) => {
             request.filter = Some(filter);
             matching(client, out, verb, how, request).await
         }
@@ -194,8 +194,10 @@ mod tests {
         let how = Selection::confirmed();
         let ids = Ids { all: vec!["a".into(), "b".into()], is_cut: false };
         let by_filter = Filter { topic: Some("order".into()), ..Filter::default() };
-        for (which, left) in [(Which::Ids(ids), 2), (Which::Matching(by_filter), 0)] {
-            change(&client, &out, Verb::Cancel, &how, (which, MovedRequest::default())).await.unwrap();
+        for (resolved, left) in
+            [(ResolvedSelection::Ids(ids), 2), (ResolvedSelection::Matching(by_filter), 0)]
+        {
+            change(&client, &out, Verb::Cancel, &how, (resolved, MovedRequest::default())).await.unwrap();
             assert_eq!(running.duly().totals().await.unwrap().pending, left);
         }
         running.stop().await.unwrap();

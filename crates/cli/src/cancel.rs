@@ -5,7 +5,7 @@ use clap::Args;
 use super::{
     Failure, Output,
     bulk::{self, Verb},
-    selection::{self, Selection, Which},
+    selection::{self, ResolvedSelection, Selection},
 };
 use duly_client::{
     Client,
@@ -22,18 +22,19 @@ use duly_client::{
 Exit code 3: unknown id. 4: too late, it is being delivered or has ended.")]
 pub(crate) struct Cancel {
     #[command(flatten)]
-    which: Selection,
+    selection: Selection,
 }
 
 impl Cancel {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        match self.which.which()? {
-            Which::Ids(ids) if !self.which.dry_run => {
+        match self.selection.resolve()? {
+            ResolvedSelection::Ids(ids) if !self.selection.dry_run => {
                 let call = async |id: String| client.cancel(&id).await;
                 selection::each(out, ids, call, to_text).await
             }
-            which => {
-                bulk::change(client, out, Verb::Cancel, &self.which, (which, MovedRequest::default())).await
+            resolved => {
+                bulk::change(client, out, Verb::Cancel, &self.selection, (resolved, MovedRequest::default()))
+                    .await
             }
         }
     }
@@ -41,6 +42,6 @@ impl Cancel {
 
 fn to_text(done: &Cancelled) -> String {
     let before = if done.already { " before" } else { "" };
-    let note = if done.maybe_delivered { " (an earlier try may have arrived)" } else { "" };
+    let note = if done.maybe_delivered { " (an earlier attempt may have arrived)" } else { "" };
     format!("{} {}{before}{note}", done.id, done.state)
 }

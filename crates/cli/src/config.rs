@@ -15,11 +15,11 @@ use duly_server::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    what: What,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Say what is used and where each value came from, or everything that is wrong
     Check {
         #[command(flatten)]
@@ -59,9 +59,11 @@ struct Faulty<'a> {
 
 impl Arguments {
     pub(crate) fn run(self, output: &Output) -> Result<(), Failure> {
-        match self.what {
-            What::Check { flags, effective } => check(&Sources::from_process(flags), effective, output),
-            What::Default => output.bytes(DEFAULT_FILE.as_bytes()),
+        match self.command {
+            ConfigCommand::Check { flags, effective } => {
+                check(&Sources::from_process(flags), effective, output)
+            }
+            ConfigCommand::Default => output.bytes(DEFAULT_FILE.as_bytes()),
         }
     }
 }

@@ -35,12 +35,12 @@ enum DeadVerb {
     /// Send them again: same id, attempts afresh, due now
     Replay {
         #[command(flatten)]
-        which: Selection,
+        selection: Selection,
     },
     /// Throw them away for good
     Purge {
         #[command(flatten)]
-        which: Selection,
+        selection: Selection,
     },
 }
 
@@ -54,17 +54,17 @@ impl Dead {
                 Ok(())
             }
             // It can be stopped again (cancel): no question is asked.
-            DeadVerb::Replay { mut which } => {
-                which.yes = true;
-                change(client, out, Verb::Replay, which).await
+            DeadVerb::Replay { mut selection } => {
+                selection.yes = true;
+                change(client, out, Verb::Replay, selection).await
             }
-            DeadVerb::Purge { which } => change(client, out, Verb::Purge, which).await,
+            DeadVerb::Purge { selection } => change(client, out, Verb::Purge, selection).await,
         }
     }
 }
 
-async fn change(client: &Client, out: &Output, verb: Verb, which: Selection) -> Result<(), Failure> {
-    bulk::change(client, out, verb, &which, (which.which()?, MovedRequest::default())).await
+async fn change(client: &Client, out: &Output, verb: Verb, selection: Selection) -> Result<(), Failure> {
+    bulk::change(client, out, verb, &selection, (selection.resolve()?, MovedRequest::default())).await
 }
 
 fn table(out: &Output, messages: &[Message]) -> String {

@@ -5,7 +5,7 @@ use clap::Args;
 use super::{
     Failure, Output,
     bulk::{self, Verb},
-    selection::{self, Selection, Which},
+    selection::{self, ResolvedSelection, Selection},
 };
 use duly_client::{Client, wire::MovedRequest};
 
@@ -18,18 +18,19 @@ use duly_client::{Client, wire::MovedRequest};
 Exit code 3: unknown id. 4: too late, it is being delivered or has ended.")]
 pub(crate) struct Fire {
     #[command(flatten)]
-    which: Selection,
+    selection: Selection,
 }
 
 impl Fire {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        match self.which.which()? {
-            Which::Ids(ids) if !self.which.dry_run => {
+        match self.selection.resolve()? {
+            ResolvedSelection::Ids(ids) if !self.selection.dry_run => {
                 let call = async |id: String| client.fire(&id).await;
                 selection::each(out, ids, call, |done| format!("{} due now", done.id)).await
             }
-            which => {
-                bulk::change(client, out, Verb::Fire, &self.which, (which, MovedRequest::default())).await
+            resolved => {
+                bulk::change(client, out, Verb::Fire, &self.selection, (resolved, MovedRequest::default()))
+                    .await
             }
         }
     }

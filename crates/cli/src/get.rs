@@ -60,7 +60,7 @@ fn to_text(out: &Output, message: &Message) -> String {
     row("priority", &message.priority.to_string());
     row("attempts", &message.attempts_counted.to_string());
     if message.maybe_delivered {
-        row("note", "an earlier try has no known outcome: it may have arrived");
+        row("note", "an earlier attempt has no known outcome: it may have arrived");
     }
     if let Some(receipt) = &message.end.receipt {
         row("receipt", &output::harmless(receipt));

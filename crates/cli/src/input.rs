@@ -15,9 +15,9 @@ pub(crate) fn delay(text: &str) -> Result<Delay, String> {
 
 /// A time: RFC 3339 or milliseconds since 1970.
 pub(crate) fn moment(text: &str) -> Result<Moment, String> {
-    duly::parse_time(text).map_err(|fault| fault.detail)?;
-    let text = text.trim();
-    Ok(text.parse().map_or_else(|_| Moment::Text(text.to_owned()), Moment::Millis))
+    let moment = Moment::Text(text.trim().to_owned());
+    moment.time("it").map_err(|fault| fault.detail)?;
+    Ok(text.trim().parse().map_or(moment, Moment::Millis))
 }
 
 /// A span for the command line's own use.
@@ -147,6 +147,10 @@ mod tests {
         assert_eq!(moment("1794852900000").unwrap(), Moment::Millis(1_794_852_900_000));
         assert_eq!(moment(" 2026-11-15T18:15:00Z ").unwrap(), Moment::Text("2026-11-15T18:15:00Z".into()));
         assert!(moment("tomorrow").unwrap_err().contains("not a time"));
+        assert!(
+            moment("1767225600").unwrap_err().contains("send 1767225600000"),
+            "seconds are no milliseconds"
+        );
         assert!(delay("1 month").unwrap_err().contains("not a delay"));
     }
 

@@ -133,7 +133,10 @@ impl Take {
         let mut text = format!(
             "{}  {topic}{}",
             out.tint(Tint::Cyan, &message.id),
-            out.tint(Tint::Dim, &format!("try {}, due {}, {late} ago", message.attempt, message.deliver_at)),
+            out.tint(
+                Tint::Dim,
+                &format!("attempt {}, due {}, {late} ago", message.attempt, message.deliver_at)
+            ),
         );
         for (key, value) in &message.properties {
             text += &format!("\n  {key}={value}");

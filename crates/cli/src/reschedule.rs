@@ -6,7 +6,7 @@ use super::{
     Failure, Output,
     bulk::{self, Verb},
     clock, input,
-    selection::{self, Selection, Which},
+    selection::{self, ResolvedSelection, Selection},
 };
 use duly_client::{
     Client,
@@ -25,7 +25,7 @@ Exit code 3: unknown id. 4: too late, it is being delivered or has ended."
 )]
 pub(crate) struct Move {
     #[command(flatten)]
-    which: Selection,
+    selection: Selection,
 
     /// Due this long from now: 15m, 1h30m, PT15M
     #[arg(long = "in", value_name = "DELAY", value_parser = input::delay, group = "when")]
@@ -38,22 +38,22 @@ pub(crate) struct Move {
 
 impl Move {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        let (delay, deliver_at, dry_run) = (self.delay, self.at, self.which.dry_run);
-        match self.which.which()? {
-            Which::Ids(ids) if !dry_run => {
+        let (delay, deliver_at, dry_run) = (self.delay, self.at, self.selection.dry_run);
+        match self.selection.resolve()? {
+            ResolvedSelection::Ids(ids) if !dry_run => {
                 let request = Reschedule { delay, deliver_at };
                 let call = async |id: String| client.reschedule(&id, &request).await;
                 selection::each(out, ids, call, to_text).await
             }
-            which => {
+            resolved => {
                 let wish = MovedRequest { delay, deliver_at, ..MovedRequest::default() };
-                bulk::change(client, out, Verb::Reschedule, &self.which, (which, wish)).await
+                bulk::change(client, out, Verb::Reschedule, &self.selection, (resolved, wish)).await
             }
         }
     }
 }
 
 fn to_text(done: &Rescheduled) -> String {
-    let note = if done.maybe_delivered { " (an earlier try may have arrived)" } else { "" };
+    let note = if done.maybe_delivered { " (an earlier attempt may have arrived)" } else { "" };
     format!("{} due {} ({}){note}", done.id, done.deliver_at, clock::relative(done.deliver_at_ms))
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Failure, Output, clock, input};
 use duly_client::wire::{BulkAnswer, Filter, Moment};
 
-/// Which messages.
+/// The messages that a verb is about, as arguments.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Selection {
     /// Ids of messages; - reads them from stdin, one a line, or what `duly ls -o json` writes
@@ -64,7 +64,7 @@ impl Ids {
 }
 
 /// A resolved selection.
-pub(crate) enum Which {
+pub(crate) enum ResolvedSelection {
     Ids(Ids),
     Matching(Filter),
 }
@@ -76,9 +76,9 @@ impl Selection {
         Self { yes: true, ..Self::default() }
     }
 
-    pub(crate) fn which(&self) -> Result<Which, Failure> {
+    pub(crate) fn resolve(&self) -> Result<ResolvedSelection, Failure> {
         if !self.ids.is_empty() {
-            return input::listed(&self.ids).map(Which::Ids);
+            return input::listed(&self.ids).map(ResolvedSelection::Ids);
         }
         let filter = Filter {
             sink: self.sink.clone(),
@@ -93,7 +93,7 @@ impl Selection {
                 "which messages? Name ids, or --topic, --sink, --due-from, --due-to or --all",
             ));
         }
-        Ok(Which::Matching(filter))
+        Ok(ResolvedSelection::Matching(filter))
     }
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn print_bulk(out: &Output, verb: &str, answer: &BulkAnswer) -> Resul
             (answer.already, "so before"),
             (answer.too_late, "too late"),
             (answer.unknown, "unknown"),
-            (answer.maybe_delivered, "may have arrived by an earlier try"),
+            (answer.maybe_delivered, "may have arrived by an earlier attempt"),
         ] {
             if number > 0 {
                 text += &format!(", {} {words}", count(number));

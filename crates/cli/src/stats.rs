@@ -33,7 +33,7 @@ fn to_text(out: &Output, stats: &Stats) -> String {
         ("cancelled", totals.cancelled, String::new()),
         ("dead", totals.dead, String::new()),
         ("purged", totals.purged, String::new()),
-        ("failed tries", stats.failed, "since the start".into()),
+        ("failed attempts", stats.failed, "since the start".into()),
         ("duplicates", stats.duplicates, "since the start".into()),
     ] {
         rows.row([what.to_owned(), clock::grouped(count), note]);

@@ -5,7 +5,7 @@ use clap::Args;
 use super::{Failure, Output, Tint, clock};
 use duly_client::{
     Client, EventFilter,
-    wire::{AlertState, Happened},
+    wire::{AlertState, Event},
 };
 
 /// Follow what happens, while it happens
@@ -53,8 +53,8 @@ impl Tail {
             };
             left -= 1;
             // A type of a newer server is shown as it came.
-            match event.happened() {
-                Some(happened) if !out.is_json() => out.line(&to_text(out, &happened))?,
+            match event.parse() {
+                Some(event) if !out.is_json() => out.line(&to_text(out, &event))?,
                 _ => out.line(&event.data)?,
             }
         }
@@ -62,52 +62,50 @@ impl Tail {
     }
 }
 
-fn to_text(out: &Output, happened: &Happened) -> String {
-    let tint = match happened {
-        Happened::Delivered { .. } | Happened::SinkRecovered { .. } => Tint::Green,
-        Happened::Accepted { .. } => Tint::Cyan,
-        Happened::Failed { .. } | Happened::Cancelled { .. } | Happened::Missed { .. } => Tint::Yellow,
-        Happened::Alert { alert } if alert.state == AlertState::Cleared => Tint::Green,
-        Happened::Rescheduled { .. } | Happened::Replayed { .. } | Happened::Resumed { .. } => Tint::Cyan,
-        Happened::Purged { .. } | Happened::Paused { .. } => Tint::Yellow,
-        Happened::Other { .. } => Tint::Dim,
+fn to_text(out: &Output, event: &Event) -> String {
+    let tint = match event {
+        Event::Delivered { .. } | Event::SinkRecovered { .. } => Tint::Green,
+        Event::Accepted { .. } => Tint::Cyan,
+        Event::Failed { .. } | Event::Cancelled { .. } | Event::Missed { .. } => Tint::Yellow,
+        Event::Alert { alert } if alert.state == AlertState::Cleared => Tint::Green,
+        Event::Rescheduled { .. } | Event::Replayed { .. } | Event::Resumed { .. } => Tint::Cyan,
+        Event::Purged { .. } | Event::Paused { .. } => Tint::Yellow,
+        Event::Other { .. } => Tint::Dim,
         _ => Tint::Red,
     };
-    let kind = out.tint(tint, &format!("{:<13}", happened.kind()));
-    let rest = match happened {
-        Happened::Accepted { id, lane, deliver_at, deliver_at_ms }
-        | Happened::Rescheduled { id, lane, deliver_at, deliver_at_ms } => {
+    let kind = out.tint(tint, &format!("{:<13}", event.kind()));
+    let rest = match event {
+        Event::Accepted { id, lane, deliver_at, deliver_at_ms }
+        | Event::Rescheduled { id, lane, deliver_at, deliver_at_ms } => {
             format!("{id}  {lane}  due {deliver_at} ({})", clock::relative(*deliver_at_ms))
         }
-        Happened::Delivered { id, lane, attempt, lateness_ms } => {
-            format!("{id}  {lane}  try {attempt}, {lateness_ms:.1} ms late")
+        Event::Delivered { id, lane, attempt, lateness_ms } => {
+            format!("{id}  {lane}  attempt {attempt}, {lateness_ms:.1} ms late")
         }
-        Happened::Failed { id, lane, attempt, outcome, detail, retry_at_ms, .. } => {
+        Event::Failed { id, lane, attempt, outcome, detail, retry_at_ms, .. } => {
             format!(
-                "{id}  {lane}  try {attempt}: {outcome}, {detail}; again {}",
+                "{id}  {lane}  attempt {attempt}: {outcome}, {detail}; again {}",
                 clock::relative(*retry_at_ms)
             )
         }
-        Happened::Dead { id, lane, reason } => format!("{id}  {lane}  {reason}"),
-        Happened::Cancelled { id } | Happened::Purged { id } => id.clone(),
-        Happened::Replayed { id, lane } => format!("{id}  {lane}"),
-        Happened::SinkUnreachable { lane, detail } => format!("{lane}  {detail}"),
-        Happened::DestinationUnreachable { lane, destination, detail } => {
+        Event::Dead { id, lane, reason } => format!("{id}  {lane}  {reason}"),
+        Event::Cancelled { id } | Event::Purged { id } => id.clone(),
+        Event::Replayed { id, lane } => format!("{id}  {lane}"),
+        Event::SinkUnreachable { lane, detail } => format!("{lane}  {detail}"),
+        Event::DestinationUnreachable { lane, destination, detail } => {
             format!("{lane}  {destination}  {detail}")
         }
-        Happened::DestinationRecovered { lane, destination } => format!("{lane}  {destination}"),
-        Happened::SinkRecovered { lane } | Happened::Paused { lane } | Happened::Resumed { lane } => {
-            lane.clone()
-        }
-        Happened::LeasesLost { count } => format!("{count} leases ended: these messages come again"),
-        Happened::StoreFailing { times } => format!("{times} times in a row"),
-        Happened::ClockJumped { by_us } => format!("by {:.1} ms", *by_us as f64 / 1_000.0),
-        Happened::Alert { alert } => {
+        Event::DestinationRecovered { lane, destination } => format!("{lane}  {destination}"),
+        Event::SinkRecovered { lane } | Event::Paused { lane } | Event::Resumed { lane } => lane.clone(),
+        Event::LeasesLost { count } => format!("{count} leases ended: these messages come again"),
+        Event::StoreFailing { times } => format!("{times} times in a row"),
+        Event::ClockJumped { by_us } => format!("by {:.1} ms", *by_us as f64 / 1_000.0),
+        Event::Alert { alert } => {
             let state = if alert.state == AlertState::Raised { "raised" } else { "cleared" };
             format!("{} ({}) {state}: {}", alert.name, alert.scope.as_deref().unwrap_or("all"), alert.detail)
         }
-        Happened::Missed { count } => format!("{count} events: this reader was too slow"),
-        Happened::Other { what } => what.clone(),
+        Event::Missed { count } => format!("{count} events: this reader was too slow"),
+        Event::Other { what } => what.clone(),
     };
     format!("{kind}{rest}")
 }

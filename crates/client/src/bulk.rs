@@ -32,7 +32,7 @@ impl Client {
         self.post_and_wait("/v1/messages/fire", which, LONG).await
     }
 
-    /// Sends these dead letters again: they are due now, and their tries begin afresh.
+    /// Sends these dead letters again: they are due now, and their attempts begin afresh.
     ///
     /// Cancel safety: dropped midway, some, all or none of them may be changed.
     pub async fn replay(&self, which: &BulkRequest) -> Result<BulkAnswer, Error> {

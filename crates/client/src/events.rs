@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::{Client, Error, lines::Lines, messages::encoded, wire::Happened};
+use crate::{Client, Error, lines::Lines, messages::encoded, wire::Event};
 
 /// Which events are followed. The default is all of them.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Only these types, with commas between: those of [`Happened::KINDS`].
+    /// Only these types, with commas between: those of [`Event::KINDS`].
     pub types: Option<String>,
     /// Only those of this sink.
     pub sink: Option<String>,
@@ -15,19 +15,19 @@ pub struct EventFilter {
     pub topic: Option<String>,
 }
 
-/// One event as it came.
+/// One event as the server sent it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Event {
+pub struct RawEvent {
     /// Its type; `message` if the server names none.
     pub kind: String,
     /// Its data, in JSON.
     pub data: String,
 }
 
-impl Event {
-    /// The event; `None` for a type that only a newer server knows.
-    pub fn happened(&self) -> Option<Happened> {
+impl RawEvent {
+    /// The typed event; `None` for a type that only a newer server knows.
+    pub fn parse(&self) -> Option<Event> {
         serde_json::from_str(&self.data).ok()
     }
 }
@@ -59,7 +59,7 @@ impl Events {
     /// happened in between is not told.
     ///
     /// Cancel safety: nothing is lost if the call is dropped.
-    pub async fn next(&mut self) -> Result<Option<Event>, Error> {
+    pub async fn next(&mut self) -> Result<Option<RawEvent>, Error> {
         while let Some(line) = self.lines.next().await? {
             if let Some(event) = self.reader.line(&line) {
                 return Ok(Some(event));
@@ -77,12 +77,12 @@ struct Reader {
 }
 
 impl Reader {
-    fn line(&mut self, line: &Bytes) -> Option<Event> {
+    fn line(&mut self, line: &Bytes) -> Option<RawEvent> {
         let line = String::from_utf8_lossy(line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
             let data = self.data.take()?;
-            return Some(Event { kind: if event.is_empty() { "message".into() } else { event }, data });
+            return Some(RawEvent { kind: if event.is_empty() { "message".into() } else { event }, data });
         }
         // A line that begins with a colon only keeps the connection alive.
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));

@@ -44,7 +44,7 @@ pub use client::Client;
 pub use direct::Direct;
 pub use duly_core::ErrorCode;
 pub use error::{Error, Refusal};
-pub use events::{Event, EventFilter, Events};
+pub use events::{EventFilter, Events, RawEvent};
 pub use lines::BatchResults;
 pub use messages::Query;
 pub use stats::ForecastSpan;

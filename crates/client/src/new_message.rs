@@ -104,9 +104,9 @@ mod tests {
             let message = NewMessage::to("a").at(time);
             let line = serde_json::to_string(&message).unwrap();
             let read: NewMessage = serde_json::from_str(&line).unwrap();
-            let due = read.deliver_at.unwrap().due("deliver_at");
+            let due = read.deliver_at.unwrap().time("deliver_at");
             assert_eq!(due, Ok(Timestamp::from_millis(millis)), "{line}");
-            let moved = Reschedule::at(time).deliver_at.unwrap().due("deliver_at");
+            let moved = Reschedule::at(time).deliver_at.unwrap().time("deliver_at");
             assert_eq!(moved, Ok(Timestamp::from_millis(millis)));
         }
     }

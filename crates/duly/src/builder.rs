@@ -336,7 +336,7 @@ impl Builder {
             options.check(&path)?;
             let sink = TopicGuard::wrap(sink, &options.topics);
             if sinks.insert(name, (sink, options)).is_some() {
-                return Err(Invalid::new(ErrorCode::SinkTwice, path, "two sinks have this name"));
+                return Err(Invalid::new(ErrorCode::DuplicateSink, path, "two sinks have this name"));
             }
         }
         let unknown = |name: &&String| !sinks.keys().any(|known: &SinkName| known.as_str() == name.as_str());

@@ -28,11 +28,11 @@ pub enum Error {
         error: StoreError,
     },
     /// The queue has a handler already. Stop that one first.
-    #[error("queue {0}: a handler is running already; call stop_handling first [already_handling]")]
-    AlreadyHandling(Topic),
+    #[error("queue {0}: a handler is running already; call stop_handling first [handler_exists]")]
+    HandlerExists(Topic),
     /// Nobody handles the queue.
-    #[error("queue {0}: no handler is running [not_handling]")]
-    NotHandling(Topic),
+    #[error("queue {0}: no handler is running [no_handler]")]
+    NoHandler(Topic),
     /// This Duly was shut down. Open another.
     #[error("this Duly was shut down; open another [closed]")]
     Closed,
@@ -55,8 +55,8 @@ impl Error {
             Self::IdConflict(_) => ErrorCode::IdConflict,
             Self::Store(error) => error.kind.code(),
             Self::Unanswered { .. } => ErrorCode::StoreUnanswered,
-            Self::AlreadyHandling(_) => ErrorCode::AlreadyHandling,
-            Self::NotHandling(_) => ErrorCode::NotHandling,
+            Self::HandlerExists(_) => ErrorCode::HandlerExists,
+            Self::NoHandler(_) => ErrorCode::NoHandler,
             Self::Closed => ErrorCode::Closed,
             Self::Stopped(_) => ErrorCode::DeliveryStopped,
             Self::NoThread(_) => ErrorCode::NoThread,

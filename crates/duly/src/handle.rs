@@ -100,7 +100,7 @@ impl Duly {
         let topic = Topic::parse(queue)?;
         match self.handlers().get_mut(&topic) {
             Some(registered) if registered.is_running => registered.is_running = false,
-            _ => return Err(Error::NotHandling(topic)),
+            _ => return Err(Error::NoHandler(topic)),
         }
         self.check_alive()?;
         let (stopped_tx, waiting) = oneshot::channel();
@@ -122,10 +122,10 @@ impl Duly {
         let topic = Topic::parse(queue)?;
         let Some(RegisteredHandler { worker, options, is_running }) = self.handlers().get(&topic).cloned()
         else {
-            return Err(Error::NotHandling(topic));
+            return Err(Error::NoHandler(topic));
         };
         if is_running {
-            return Err(Error::AlreadyHandling(topic));
+            return Err(Error::HandlerExists(topic));
         }
         HandlerBuilder { duly: self.clone(), queue: queue.to_owned(), worker, options }.start().await
     }
@@ -229,7 +229,7 @@ impl HandlerBuilder {
         self.duly.check_open()?;
         if !inner.options.deliver {
             let detail = "this Duly only accepts; handle the queue in a process that delivers";
-            return Err(Invalid::new(ErrorCode::OnlyAccepts, "deliver", detail).into());
+            return Err(Invalid::new(ErrorCode::DeliveryDisabled, "deliver", detail).into());
         }
         self.options.check()?;
         let topic = Topic::parse(&self.queue)?;
@@ -240,7 +240,7 @@ impl HandlerBuilder {
         {
             let mut handlers = self.duly.handlers();
             if handlers.get(&topic).is_some_and(|registered| registered.is_running) {
-                return Err(Error::AlreadyHandling(topic));
+                return Err(Error::HandlerExists(topic));
             }
             handlers.insert(topic, RegisteredHandler { worker, options, is_running: true });
         }

@@ -32,8 +32,8 @@ pub enum Error {
         /// The cause.
         source: Option<Cause>,
     },
-    /// No reply came: it may have been done or not. Repeat it with the same [id](crate::Message::id), so that it is the
-    /// same message.
+    /// No reply came: it may have been done or not. Repeat it with the same [id](crate::Message::id). A delayed message
+    /// is then the same one; of a message sent now there may be two entries, both with that id.
     #[error("Redis did not answer, it may have been done: {what}")]
     #[non_exhaustive]
     Unanswered {

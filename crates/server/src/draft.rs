@@ -29,7 +29,7 @@ pub fn draft(new: NewMessage) -> Result<Message, Invalid> {
     message = match (new.delay, new.deliver_at, new.level) {
         (None, None, None) => message,
         (Some(delay), None, None) => message.after(delay.span("delay")?),
-        (None, Some(moment), None) => message.at(moment.due("deliver_at")?),
+        (None, Some(moment), None) => message.at(moment.time("deliver_at")?),
         (None, None, Some(level)) => message.level(level),
         _ => {
             let detail = "give one of delay, deliver_at and level";
@@ -74,29 +74,38 @@ fn decoded(base64: &str) -> Result<Vec<u8>, Invalid> {
 /// Refused if its lists and objects are nested deeper than common readers take.
 fn compact(json: &RawValue) -> Result<Vec<u8>, Invalid> {
     let text = json.get().as_bytes();
-    let mut out = Vec::with_capacity(text.len());
-    let (mut quoted, mut escaped, mut depth) = (false, false, 0_usize);
-    for &byte in text {
-        if quoted {
-            quoted = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-        } else if byte == b'"' {
-            quoted = true;
-        } else if byte.is_ascii_whitespace() {
-            continue;
-        } else if matches!(byte, b'[' | b'{') {
-            depth += 1;
-            if depth > JSON_DEPTH_MAX {
-                let detail =
-                    format!("lists and objects may be nested {JSON_DEPTH_MAX} deep; send it as body");
-                return Err(Invalid::new(ErrorCode::BadBody, "json", detail));
-            }
-        } else if matches!(byte, b']' | b'}') {
-            depth = depth.saturating_sub(1);
-        }
-        out.push(byte);
+    if is_too_deep(text) {
+        let detail = format!("lists and objects may be nested {JSON_DEPTH_MAX} deep; send it as body");
+        return Err(Invalid::new(ErrorCode::BadBody, "json", detail));
     }
+    let mut out = Vec::with_capacity(text.len());
+    let kept = |(byte, in_string): (u8, bool)| (in_string || !byte.is_ascii_whitespace()).then_some(byte);
+    out.extend(bytes(text).filter_map(kept));
     Ok(out)
+}
+
+/// Whether lists and objects of this JSON are nested deeper than common readers take.
+pub(crate) fn is_too_deep(json: &[u8]) -> bool {
+    let mut depth = 0_usize;
+    bytes(json).filter(|(_, in_string)| !in_string).any(|(byte, _)| {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > JSON_DEPTH_MAX
+    })
+}
+
+/// The bytes of a JSON text, each with whether it is part of a string.
+fn bytes(json: &[u8]) -> impl Iterator<Item = (u8, bool)> {
+    let (mut quoted, mut escaped) = (false, false);
+    json.iter().map(move |&byte| {
+        let in_string = quoted || byte == b'"';
+        quoted = if quoted { escaped || byte != b'"' } else { in_string };
+        escaped = in_string && !escaped && byte == b'\\';
+        (byte, in_string)
+    })
 }
 
 fn retries(retry: &Retry) -> Result<RetryOverride, Invalid> {
@@ -114,7 +123,7 @@ fn retries(retry: &Retry) -> Result<RetryOverride, Invalid> {
         return Err(Invalid::new(
             ErrorCode::BadRetry,
             "retry.attempts",
-            "at least one try; cancel it to have none",
+            "at least one attempt; cancel it to have none",
         ));
     }
     let span = |delay: &Option<Delay>, path| -> Result<_, Invalid> {

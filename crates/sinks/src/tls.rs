@@ -42,8 +42,46 @@ impl std::fmt::Debug for Identity {
     }
 }
 
+impl Identity {
+    /// A key that does not belong to the certificate is found here and not at the first connection.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        proving(RootCertStore::empty(), &[], Some(self))
+            .map_err(|fault| ("client_key", fault.detail))
+            .map(drop)
+    }
+
+    /// Whether rustls can use the key.
+    #[cfg(feature = "kafka")]
+    fn is_known_kind(&self) -> bool {
+        rustls::crypto::ring::sign::any_supported_type(&self.key).is_ok()
+    }
+}
+
 /// Reads `client_cert` and `client_key`, two PEM files that come together or not at all. A fault names the setting it is about.
 pub(crate) fn identity(
+    client_cert: Option<&Path>,
+    client_key: Option<&Path>,
+) -> Result<Option<Identity>, (&'static str, String)> {
+    let own = read_identity(client_cert, client_key)?;
+    own.as_ref().map_or(Ok(()), Identity::check)?;
+    Ok(own)
+}
+
+/// Checks `client_cert` and `client_key` for a library that reads them itself, by OpenSSL. It uses keys that rustls does not know, such as
+/// those of P-521: of these, only that they can be read is checked.
+#[cfg(feature = "kafka")]
+pub(crate) fn check_openssl_identity(
+    client_cert: Option<&Path>,
+    client_key: Option<&Path>,
+) -> Result<(), (&'static str, String)> {
+    let is_unknown_kind = |own: Option<Identity>| own.is_some_and(|own| !own.is_known_kind());
+    match identity(client_cert, client_key) {
+        Err(_) if read_identity(client_cert, client_key).is_ok_and(is_unknown_kind) => Ok(()),
+        checked => checked.map(drop),
+    }
+}
+
+fn read_identity(
     client_cert: Option<&Path>,
     client_key: Option<&Path>,
 ) -> Result<Option<Identity>, (&'static str, String)> {
@@ -59,12 +97,7 @@ pub(crate) fn identity(
     let unread =
         |why: rustls::pki_types::pem::Error| format!("cannot read a key from {}: {why}", key.display());
     let key = PrivateKeyDer::from_pem_file(key).map_err(|why| ("client_key", unread(why)))?;
-    let own = Identity { chain, key };
-    // A key that does not belong to the certificate is found here and not at the first connection.
-    match proving(RootCertStore::empty(), &[], Some(&own)) {
-        Ok(_) => Ok(Some(own)),
-        Err(fault) => Err(("client_key", fault.detail)),
-    }
+    Ok(Some(Identity { chain, key }))
 }
 
 /// Whether a certificate is the reason: theirs does not check out, or they refuse ours or miss one.

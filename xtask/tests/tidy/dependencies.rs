@@ -147,7 +147,7 @@ fn wildcard(bans: &Bans, package: &Package) -> Option<String> {
     Some(format!("depends on any version of {}", wildcard.name))
 }
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository")
 }
 

@@ -131,6 +131,38 @@ fn no_public_type_has_a_word_that_the_glossary_replaces() {
     crate::assert_none(&complaints);
 }
 
+/// The names of schemas and fields: what clients of every language read.
+#[test]
+fn no_name_of_the_openapi_file_has_a_word_that_the_glossary_replaces() {
+    let sources = sources();
+    let rows = rows(page(&sources), "not");
+    let path = crate::dependencies::root().join("docs/reference/openapi.json");
+    let text = std::fs::read_to_string(&path).expect("docs/reference/openapi.json");
+    let api: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let schemas = api["components"]["schemas"].as_object().expect("schemas");
+    let fields = |schema: &serde_json::Value| -> Vec<String> {
+        let own = std::iter::once(schema).chain(schema["oneOf"].as_array().into_iter().flatten());
+        own.filter_map(|part| part["properties"].as_object()).flat_map(|all| all.keys().cloned()).collect()
+    };
+    let mut complaints = Vec::new();
+    let mut count = 0;
+    for (schema, parts) in schemas {
+        let named = std::iter::once((schema.clone(), words_of_type(schema)));
+        let fields = fields(parts).into_iter().map(|field| {
+            let words = field.split('_').map(str::to_owned).collect();
+            (format!("{schema}.{field}"), words)
+        });
+        for (name, words) in named.chain(fields) {
+            count += 1;
+            let replaced =
+                rows.iter().find(|row| row[0].split(", ").any(|not| words.iter().any(|w| w == not)));
+            complaints.extend(replaced.map(|row| format!("{name}: not {}, but {}", row[0], row[1])));
+        }
+    }
+    assert!(count > 200, "only {count} names");
+    crate::assert_none(&complaints);
+}
+
 #[test]
 fn words_are_found_as_text_name_and_type() {
     for text in ["in flight", "in-flight", "in_flight_max", "struct InFlightRequest", "(in flight"] {

@@ -17,7 +17,7 @@ use duly_client::{Direct, segment, wire::Problem};
 
 /// Of a received message only what is measured: the body is passed over.
 #[derive(Deserialize)]
-struct Got<'a> {
+struct ReceivedMessage<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
     #[serde(borrow)]
@@ -26,9 +26,9 @@ struct Got<'a> {
 }
 
 #[derive(Deserialize)]
-struct Gots<'a> {
+struct Received<'a> {
     #[serde(borrow)]
-    messages: Vec<Got<'a>>,
+    messages: Vec<ReceivedMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -69,11 +69,11 @@ pub(super) async fn run(shared: Arc<Shared>, topic: String) -> Result<Histogram,
 fn note(shared: &Shared, answer: &[u8], late: &mut Histogram) -> Result<Option<Bytes>, Failure> {
     let now_us = clock::now_us();
     let fault = |e: serde_json::Error| Failure::failed(format!("what was received cannot be read: {e}"));
-    let got: Gots<'_> = serde_json::from_slice(answer).map_err(fault)?;
-    if got.messages.is_empty() {
+    let received: Received<'_> = serde_json::from_slice(answer).map_err(fault)?;
+    if received.messages.is_empty() {
         return Ok(None);
     }
-    for message in &got.messages {
+    for message in &received.messages {
         let Some((connection, number)) = shared.plan.place(&message.id) else { continue };
         let due_us = message.deliver_at_ms.saturating_mul(1_000);
         if now_us < due_us {
@@ -83,11 +83,11 @@ fn note(shared: &Shared, answer: &[u8], late: &mut Histogram) -> Result<Option<B
         shared.deliveries.received(connection, number);
     }
     if let Some(ledger) = &shared.ledger {
-        let all = got.messages.iter().map(|message| (&*message.id, message.deliver_at_ms));
+        let all = received.messages.iter().map(|message| (&*message.id, message.deliver_at_ms));
         ledger.received(all, now_us / 1_000)?;
     }
     shared.delivered_now();
-    let receipts = Receipts { receipts: got.messages.iter().map(|message| &*message.receipt).collect() };
+    let receipts = Receipts { receipts: received.messages.iter().map(|message| &*message.receipt).collect() };
     serde_json::to_vec(&receipts).map(|body| Some(body.into())).map_err(fault)
 }
 

@@ -18,7 +18,7 @@ use duly_client::{Client, Direct};
 
 /// A server that takes longer than this for an answer counts as gone.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// Waits between two tries to connect.
+/// Waits between two attempts to connect.
 const BACKOFF: [u64; 6] = [10, 20, 50, 100, 200, 500];
 
 #[derive(Default)]

@@ -18,7 +18,7 @@ pub(super) const TOPIC: &str = "order";
 pub(super) const FLAKY: &str = "flaky";
 /// Nacked until its attempts are used up, acknowledged after its replay.
 pub(super) const POISON: &str = "poison";
-pub(super) const POISON_TRIES: u32 = 2;
+pub(super) const POISON_ATTEMPTS: u32 = 2;
 
 /// Five orders, a flaky one, a poisonous one, a webhook, one by level and one that is fired.
 const DELIVERIES: u64 = 10;
@@ -75,11 +75,11 @@ async fn send_all(
         ..NewMessage::default()
     };
     let orders = (1..=5).map(|number| to(&format!("order-{number}"), Some(&format!("{number}s"))));
-    let tries = Some(Retry { attempts: Some(POISON_TRIES), ..Retry::default() });
+    let retry = Some(Retry { attempts: Some(POISON_ATTEMPTS), ..Retry::default() });
     let others = [
         to("order-6", Some("5s")),
         to(FLAKY, Some("2s")),
-        NewMessage { retry: tries, ..to(POISON, Some("1500ms")) },
+        NewMessage { retry, ..to(POISON, Some("1500ms")) },
         NewMessage { sink: Some(SINK.into()), topic: "paid".into(), ..to("webhook", Some("3500ms")) },
         NewMessage { level: Some(LEVEL.into()), ..to("by-level", None) },
         to("someday", Some("1h")),
@@ -130,12 +130,12 @@ async fn watch(
                     format!("{:.1} ms late, {by}", late_us as f64 / 1_000.0)
                 }
                 None if attempt == 1 => format!("after its replay, {by}"),
-                None => format!("at try {attempt}, {by}"),
+                None => format!("at attempt {attempt}, {by}"),
             };
             narrator.line(Tint::Green, "delivered", &id, &words);
         }
-        DemoEvent::Released { id, attempt, .. } if id == POISON && attempt >= POISON_TRIES => {
-            narrator.line(Tint::Red, "dead", &id, &format!("given back {attempt} times: no tries left"));
+        DemoEvent::Released { id, attempt, .. } if id == POISON && attempt >= POISON_ATTEMPTS => {
+            narrator.line(Tint::Red, "dead", &id, &format!("given back {attempt} times: no attempts left"));
             replay(client, narrator, summary).await?;
         }
         DemoEvent::Released { id, attempt, again } => {
@@ -145,7 +145,7 @@ async fn watch(
                 Tint::Yellow,
                 "given back",
                 &id,
-                &format!("try {attempt} (nack), again in {again}"),
+                &format!("attempt {attempt} (nack), again in {again}"),
             );
         }
         DemoEvent::Cancelled { id } => {
@@ -172,6 +172,6 @@ async fn replay(client: &Client, narrator: &mut Narrator<'_>, summary: &mut Summ
     let request = BulkRequest { ids, ..BulkRequest::default() };
     let answer = client.replay(&request).await?;
     summary.replayed += answer.done;
-    narrator.line(Tint::Cyan, "replayed", POISON, "its tries begin afresh");
+    narrator.line(Tint::Cyan, "replayed", POISON, "its attempts begin afresh");
     Ok(())
 }

@@ -15,8 +15,8 @@ const AGAIN: Duration = Duration::from_millis(400);
 const WAIT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(client: Client, seen: UnboundedSender<DemoEvent>) {
-    // The letter that was replayed comes with its tries counted afresh: only this tells it apart.
-    let mut poison_left = story::POISON_TRIES;
+    // The letter that was replayed comes with its attempts counted afresh: only this tells it apart.
+    let mut poison_left = story::POISON_ATTEMPTS;
     loop {
         let request = Receive { max: Some(10), wait: Some(WAIT.into()), lease: None };
         let messages = match client.receive(story::TOPIC, &request).await {

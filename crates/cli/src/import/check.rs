@@ -79,6 +79,7 @@ mod tests {
             (r#"{"topic":"order","id":"a/b"}"#, "id: "),
             (r#"{"topic":"order","priority":"high"}"#, "priority"),
             (r#"{"topic":"order","priority":10}"#, "priority"),
+            (r#"{"topic":"order","retry":[3]}"#, "retry: found an array, expected an object"),
             (r#"{"topic":"order","retry":{"attempts":0}}"#, "retry.attempts: "),
             (r#"{"topic":"order","retry":{"backoff":"none"}}"#, "retry.backoff: "),
             (r#"{"topic":"order","retry":{"min":"2m","max":"1m"}}"#, "retry.min: "),

@@ -12,7 +12,7 @@ pub(super) const COMPARED_MAX: usize = 7 << 19;
 
 /// The result that the server would give for an id.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum IdCheck {
     /// It is new.
     First,
     /// It was there before, with the same content.
@@ -23,42 +23,42 @@ pub(super) enum Met {
     Unknown,
 }
 
-/// The ids that a dry run has met so far.
-pub(super) struct MetIds {
+/// The ids that a dry run has seen so far.
+pub(super) struct SeenIds {
     contents: HashMap<u64, u64>,
     max: usize,
 }
 
-impl Default for MetIds {
+impl Default for SeenIds {
     fn default() -> Self {
         Self { contents: HashMap::new(), max: COMPARED_MAX }
     }
 }
 
-impl MetIds {
-    pub(super) fn meet(&mut self, id: &MessageId, content_hash: u64) -> Met {
+impl SeenIds {
+    pub(super) fn check(&mut self, id: &MessageId, content_hash: u64) -> IdCheck {
         let has_room = self.contents.len() < self.max;
         match self.contents.entry(id.hash64()) {
-            Entry::Occupied(known) if *known.get() == content_hash => Met::Duplicate,
-            Entry::Occupied(_) => Met::Conflict,
-            Entry::Vacant(_) if !has_room => Met::Unknown,
+            Entry::Occupied(known) if *known.get() == content_hash => IdCheck::Duplicate,
+            Entry::Occupied(_) => IdCheck::Conflict,
+            Entry::Vacant(_) if !has_room => IdCheck::Unknown,
             Entry::Vacant(free) => {
                 free.insert(content_hash);
-                Met::First
+                IdCheck::First
             }
         }
     }
 }
 
 /// The ids of lines that have none.
-pub(super) struct MadeIds {
+pub(super) struct GeneratedIds {
     prefix: String,
     /// The prefix was given, so that another run makes the same ids.
     is_given: bool,
     count: u64,
 }
 
-impl MadeIds {
+impl GeneratedIds {
     pub(super) fn new(given: Option<&str>) -> Result<Self, Failure> {
         // Made anew each time: within this run a call can be repeated, another run starts afresh.
         let prefix = given.map_or_else(|| format!("import-{:x}", clock::now_us()), str::to_owned);
@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn as_many_ids_are_compared_as_there_is_room_for() {
-        let mut ids = MetIds { max: 2, ..MetIds::default() };
-        let mut meet = |id: &str, content| ids.meet(&MessageId::parse(id).unwrap(), content);
-        assert_eq!([meet("a", 1), meet("b", 1)], [Met::First, Met::First]);
-        assert_eq!([meet("c", 1), meet("c", 2)], [Met::Unknown, Met::Unknown]);
-        assert_eq!([meet("a", 1), meet("b", 2)], [Met::Duplicate, Met::Conflict]);
+        let mut ids = SeenIds { max: 2, ..SeenIds::default() };
+        let mut check = |id: &str, content| ids.check(&MessageId::parse(id).unwrap(), content);
+        assert_eq!([check("a", 1), check("b", 1)], [IdCheck::First, IdCheck::First]);
+        assert_eq!([check("c", 1), check("c", 2)], [IdCheck::Unknown, IdCheck::Unknown]);
+        assert_eq!([check("a", 1), check("b", 2)], [IdCheck::Duplicate, IdCheck::Conflict]);
     }
 }

@@ -18,24 +18,20 @@ use serde::Serialize;
 
 use self::{
     check::Checked,
-    ids::{COMPARED_MAX, MadeIds, Met, MetIds},
+    ids::{COMPARED_MAX, GeneratedIds, IdCheck, SeenIds},
     patience::{Next, Patience},
 };
 use super::{Failure, Output, clock, progress::Progress};
 use duly::{ErrorCode, Limits, MessageId, Timestamp};
 use duly_client::{
     Client,
-    wire::{BatchResult, NewMessage},
+    wire::{BatchResult, ItemError, NewMessage},
 };
 
 /// Faults of lines that are printed; further ones are only counted.
 const COMPLAINTS: u64 = 20;
 /// The byte order mark that some programs write before UTF-8. It is not part of the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// The error code of the first line past the batch limit.
-const BATCH_TOO_LARGE: &str = "batch_too_large";
-/// The error code of a line that is too long. The server reads none of the lines after it.
-const LINE_TOO_LARGE: &str = "body_too_large";
 
 /// Send many messages from a file, one JSON object a line, or move them out of a Redis
 #[derive(Debug, Args)]
@@ -50,21 +46,21 @@ const LINE_TOO_LARGE: &str = "body_too_large";
 
 Each line is what `POST /v1/messages` takes: {\"topic\":\"order\",\"json\":{\"order\":42},\"delay\":\"15m\",\"id\":\"order-42\"}
 An import that was cut short is run again: what has an id is a duplicate the second time and happens once.
-Lines without one get it from --ids and their number; without --ids a prefix is made up and said, to be given as --ids
+Lines without one get it from --ids and their number; without --ids a prefix is generated and printed, to be given as --ids
 when the import is run again. A server or a store that is unreachable is waited for, as long as --patience says.
 A dry run compares the first 3,670,016 ids: one that comes again with other content would be refused."
 )]
 pub(crate) struct Import {
     #[command(subcommand)]
-    elsewhere: Option<Elsewhere>,
+    source: Option<ImportSource>,
 
     #[command(flatten)]
     lines: Lines,
 }
 
-/// The error for a file that is no list of messages.
+/// Where messages come from, if not from a file.
 #[derive(Debug, Subcommand)]
-enum Elsewhere {
+enum ImportSource {
     Redis(redis::Arguments),
 }
 
@@ -119,8 +115,8 @@ struct Batch {
 
 impl Import {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        match self.elsewhere {
-            Some(Elsewhere::Redis(arguments)) => arguments.run(client, out).await,
+        match self.source {
+            Some(ImportSource::Redis(arguments)) => arguments.run(client, out).await,
             None => self.lines.run(client, out).await,
         }
     }
@@ -131,10 +127,10 @@ impl Lines {
         let (input, size) = self.open()?;
         let progress = Progress::start(out, size);
         let mut counts = Counts { dry_run: self.dry_run, ..Counts::default() };
-        let mut made = MadeIds::new(self.ids.as_deref())?;
+        let mut generated = GeneratedIds::new(self.ids.as_deref())?;
         // A dry run goes by the limits that a server has unless it is told otherwise; otherwise the server knows its own.
         let limits = if self.dry_run { Limits::default() } else { no_limits() };
-        let mut met = MetIds::default();
+        let mut seen = SeenIds::default();
         let mut batch = Batch { lines: Vec::new(), max: self.batch as usize };
         for (number, line) in (1..).zip(input.split(b'\n')) {
             let line =
@@ -148,11 +144,11 @@ impl Lines {
             match check::line(line, Timestamp::from_millis(clock::now_ms()), &limits) {
                 Ok(mut checked) => {
                     if checked.message.id.is_none() {
-                        checked.message.id = Some(made.id(number));
-                        made.announce(|words| progress.note(out, words), self.dry_run);
+                        checked.message.id = Some(generated.id(number));
+                        generated.announce(|words| progress.note(out, words), self.dry_run);
                     }
                     if self.dry_run {
-                        compare(out, &progress, &mut counts, &mut met, number, &checked);
+                        compare(out, &progress, &mut counts, &mut seen, number, &checked);
                     } else {
                         batch.push(number, &checked.message)?;
                     }
@@ -165,7 +161,7 @@ impl Lines {
         }
         self.send(client, out, &progress, &mut counts, &mut batch).await?;
         progress.end();
-        made.conclude(out, self.dry_run);
+        generated.conclude(out, self.dry_run);
         print_counts(out, &counts)
     }
 
@@ -222,7 +218,7 @@ fn compare(
     out: &Output,
     progress: &Progress,
     counts: &mut Counts,
-    met: &mut MetIds,
+    seen: &mut SeenIds,
     number: u64,
     checked: &Checked,
 ) {
@@ -230,15 +226,15 @@ fn compare(
         Ok(id) => id,
         Err(fault) => return complain(out, progress, counts, number, &fault.to_string()),
     };
-    match met.meet(&id, checked.content_hash) {
-        Met::First => counts.accepted += 1,
-        Met::Duplicate => counts.duplicates += 1,
-        Met::Conflict => {
+    match seen.check(&id, checked.content_hash) {
+        IdCheck::First => counts.accepted += 1,
+        IdCheck::Duplicate => counts.duplicates += 1,
+        IdCheck::Conflict => {
             let code = ErrorCode::IdConflict.as_str();
             let words = format!("id: {:?} is on a line before it, with other content [{code}]", id.as_str());
             complain(out, progress, counts, number, &words);
         }
-        Met::Unknown => {
+        IdCheck::Unknown => {
             if !counts.has_uncompared {
                 let max = clock::grouped(COMPARED_MAX as u64);
                 progress.note(out, &format!("more than {max} ids: those after them are not compared"));
@@ -266,7 +262,9 @@ fn judge(
             BatchResult::Accepted(accepted) if accepted.duplicate => counts.duplicates += 1,
             BatchResult::Accepted(_) => counts.accepted += 1,
             // The server takes fewer at once than were sent; this line and those after it were not looked at.
-            BatchResult::Refused { error } if error.code == BATCH_TOO_LARGE && done + again.len() > 0 => {
+            BatchResult::Refused { error }
+                if is(&error, ErrorCode::BatchTooLarge) && done + again.len() > 0 =>
+            {
                 *max = done + again.len();
                 again.push(line);
                 break;
@@ -291,6 +289,10 @@ fn judge(
         why = Some(Failure::unreachable("the server answered none of the lines"));
     }
     (done, why)
+}
+
+fn is(error: &ItemError, code: ErrorCode) -> bool {
+    ErrorCode::parse(&error.code) == Some(code)
 }
 
 /// Whether a line that was refused with this code may be taken a little later: nothing is wrong with the line itself.
@@ -337,7 +339,8 @@ async fn answers(client: &Client, lines: &[Line]) -> Result<Vec<BatchResult>, Fa
     }
     let has_ended_it = results.last().is_some_and(|last| match last {
         BatchResult::Refused { error } => {
-            [BATCH_TOO_LARGE, LINE_TOO_LARGE].contains(&error.code.as_str()) || passes(&error.code)
+            // The server reads none of the lines after one that is too long, or past its limit of a batch.
+            is(error, ErrorCode::BatchTooLarge) || is(error, ErrorCode::BodyTooLarge) || passes(&error.code)
         }
         BatchResult::Accepted(_) => false,
     });

@@ -6,7 +6,7 @@ use duly::{MessageId, Now, Record, State, Timestamp};
 use duly_core::store::{Changed, Insert, Inserted, Past};
 
 use super::{
-    decide::{CopyOutcome, Why, after_cancel, are_known_to_differ, is_another},
+    decide::{CopyOutcome, WithdrawReason, after_cancel, are_known_to_differ, is_another},
     end::Halt,
     migration::Migration,
     parked::{park, unpark},
@@ -16,7 +16,7 @@ use super::{
 const RETIRED_TOGETHER: usize = 64;
 
 /// A message whose copy is at the target.
-struct Carried {
+struct CopiedMessage {
     id: MessageId,
     due: Timestamp,
     /// Its history at the source before it was read.
@@ -24,7 +24,7 @@ struct Carried {
     copy: Copy,
 }
 
-impl Carried {
+impl CopiedMessage {
     /// Whether it was tried at the source before.
     fn is_tried(&self) -> bool {
         self.past.attempts > 0 || !self.past.history.is_empty()
@@ -49,10 +49,10 @@ enum Copy {
 }
 
 impl Migration<'_> {
-    /// Carries these over, all of which were pending at some moment after `asked`. That is the instant they are cancelled at, so
-    /// that nobody else can have cancelled one of them at the same.
-    /// `may_come_late` says whether a call could come late when they were read: one may have cancelled some of them since.
-    pub(super) async fn carry(
+    /// Moves these pending messages. They are cancelled with the instant `asked`, which identifies our cancel: all of them were pending after
+    /// it, so that nobody else has cancelled one at that instant. `may_come_late` says whether a call of ours could have come late when they
+    /// were read: it may have cancelled some of them since.
+    pub(super) async fn move_pending(
         &mut self,
         asked: Now,
         records: Vec<Record>,
@@ -61,18 +61,18 @@ impl Migration<'_> {
         self.presence.check()?;
         let marker = self.marker.of_batch(asked.wall()).map_err(Halt::Failed)?;
         let marker_id = marker.id.clone();
-        let carried = self.park(Insert::new(marker), records, may_come_late).await?;
-        if carried.is_empty() {
+        let copied = self.park(Insert::new(marker), records, may_come_late).await?;
+        if copied.is_empty() {
             return self.retire(marker_id).await;
         }
-        // Whatever becomes of the call, from here on it may have been done.
+        // From here on the cancel may take effect, whatever its answer.
         self.in_doubt.instants.add(asked.wall());
-        let ids: Vec<_> = carried.iter().map(|each| each.id.clone()).collect();
+        let ids: Vec<_> = copied.iter().map(|each| each.id.clone()).collect();
         self.presence.check()?;
         let answers = self.source.cancel_at(asked, &ids).await?;
         let known = self.source.get(&ids).await?;
-        let mut outcomes = Vec::with_capacity(carried.len());
-        for ((each, answer), record) in carried.into_iter().zip(answers).zip(known) {
+        let mut outcomes = Vec::with_capacity(copied.len());
+        for ((each, answer), record) in copied.into_iter().zip(answers).zip(known) {
             let is_done = matches!(answer, Changed::Done { .. });
             if each.copy == Copy::Itself {
                 self.report.counts.known += u64::from(is_done);
@@ -125,11 +125,11 @@ impl Migration<'_> {
         marker: Insert,
         records: Vec<Record>,
         may_come_late: bool,
-    ) -> Result<Vec<Carried>, Halt> {
+    ) -> Result<Vec<CopiedMessage>, Halt> {
         let withdrawn = if may_come_late { self.withdrawn(&records).await? } else { BTreeSet::new() };
         let mut copies = Vec::with_capacity(records.len() + 1);
         copies.push(marker);
-        let mut carried = Vec::with_capacity(records.len());
+        let mut copied = Vec::with_capacity(records.len());
         for record in records {
             let Some(later) = park(record.message.due) else { continue };
             let (id, due) = (record.message.id.clone(), record.message.due);
@@ -143,7 +143,7 @@ impl Migration<'_> {
             }
             let mut copy = Insert::moved(record);
             let past = copy.past.as_deref().cloned().unwrap_or_default();
-            carried.push(Carried { id, due, past, copy: Copy::Parked });
+            copied.push(CopiedMessage { id, due, past, copy: Copy::Parked });
             copy.message.due = later;
             copies.push(copy);
         }
@@ -154,9 +154,9 @@ impl Migration<'_> {
                 self.target.shown
             )));
         }
-        let mut may_go = Vec::with_capacity(carried.len());
+        let mut may_go = Vec::with_capacity(copied.len());
         let (mut parked_before, mut conflicts) = (Vec::new(), Vec::new());
-        for (mut each, answer) in carried.into_iter().zip(answers) {
+        for (mut each, answer) in copied.into_iter().zip(answers) {
             match answer {
                 Inserted::Accepted => may_go.push(each),
                 Inserted::Duplicate { due, state: State::Pending } if unpark(due).is_some() => {
@@ -191,15 +191,15 @@ impl Migration<'_> {
     /// None while a call may come late: it may be a withdrawal, and the copy all that there is of a message that is cancelled.
     async fn part_outdated(
         &mut self,
-        parked_before: Vec<Carried>,
+        parked_before: Vec<CopiedMessage>,
         may_come_late: bool,
-    ) -> Result<Vec<Carried>, Halt> {
+    ) -> Result<Vec<CopiedMessage>, Halt> {
         if parked_before.is_empty() || may_come_late {
             return Ok(Vec::new());
         }
         let ids: Vec<_> = parked_before.iter().map(|each| each.id.clone()).collect();
         let copies = self.target.get_without_bodies(&ids).await?;
-        let is_outdated = |(each, copy): &(Carried, Option<Record>)| {
+        let is_outdated = |(each, copy): &(CopiedMessage, Option<Record>)| {
             let is_parked =
                 |copy: &&Record| copy.state == State::Pending && unpark(copy.message.due).is_some();
             copy.as_ref().filter(is_parked).is_some_and(|copy| each.is_ahead_of(copy))
@@ -261,8 +261,8 @@ impl Migration<'_> {
             match outcome {
                 CopyOutcome::Live(due) => live.push((id, due)),
                 CopyOutcome::Drop(why) => {
-                    self.report.counts.cancelled += u64::from(why == Why::Cancelled);
-                    self.report.counts.withdrawn += u64::from(why == Why::AtSource);
+                    self.report.counts.cancelled += u64::from(why == WithdrawReason::Cancelled);
+                    self.report.counts.withdrawn += u64::from(why == WithdrawReason::AtSource);
                     withdrawn.push(id);
                 }
                 // A later look at what is parked comes to it.

@@ -104,7 +104,7 @@ impl Migration<'_> {
         let is_free = |known: Option<&Record>| {
             known.is_none_or(|known| matches!(known.state, State::Cancelled | State::Delivered))
         };
-        let (mut new, mut carried) = (Vec::new(), Vec::with_capacity(records.len()));
+        let (mut new, mut moved) = (Vec::new(), Vec::with_capacity(records.len()));
         for (record, known) in records.into_iter().zip(at_target) {
             if has_to_wait(known.as_ref(), may_come_late) {
                 continue;
@@ -112,15 +112,15 @@ impl Migration<'_> {
             if is_free(known.as_ref()) {
                 new.push(record.message.id.clone());
             }
-            carried.push(record);
+            moved.push(record);
         }
-        if carried.is_empty() {
+        if moved.is_empty() {
             return Ok(());
         }
-        let ids: Vec<_> = carried.iter().map(|record| record.message.id.clone()).collect();
+        let ids: Vec<_> = moved.iter().map(|record| record.message.id.clone()).collect();
         let marker = if new.is_empty() { None } else { Some(self.mark_dead(new).await?) };
         self.presence.check()?;
-        let copies = carried.into_iter().map(Insert::moved).collect();
+        let copies = moved.into_iter().map(Insert::moved).collect();
         let answers = self.target.insert(copies).await?;
         let (mut copied, mut is_new) = (Vec::new(), Vec::new());
         for (id, answer) in ids.into_iter().zip(answers) {

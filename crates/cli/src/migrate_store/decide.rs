@@ -11,7 +11,7 @@ pub(super) enum CopyOutcome {
     /// The source will never deliver it: the target does, when it is due.
     Live(Timestamp),
     /// It is withdrawn.
-    Drop(Why),
+    Drop(WithdrawReason),
     /// It is a dead letter at the source. Somebody may replay it there, and a call of ours that comes late may then cancel it: it is
     /// withdrawn once no call can come late.
     Dead,
@@ -26,7 +26,7 @@ impl CopyOutcome {
     pub(super) fn by_now(self, may_come_late: bool) -> Self {
         match self {
             Self::Dead if may_come_late => Self::Stay,
-            Self::Dead => Self::Drop(Why::AtSource),
+            Self::Dead => Self::Drop(WithdrawReason::AtSource),
             outcome => outcome,
         }
     }
@@ -34,7 +34,7 @@ impl CopyOutcome {
 
 /// Why a copy is withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum WithdrawReason {
     /// The source has delivered it, or gave it up and nothing of ours can come late.
     AtSource,
     /// Somebody cancelled it at the source.
@@ -56,7 +56,7 @@ pub(super) fn after_cancel(
         // A call of ours whose answer got lost may have been done since, however long ago it was sent.
         // If the source forgot it meanwhile, nobody knows whose cancel it was.
         Changed::TooLate(State::Cancelled) => of_parked(record, ours),
-        Changed::TooLate(State::Delivered) => CopyOutcome::Drop(Why::AtSource),
+        Changed::TooLate(State::Delivered) => CopyOutcome::Drop(WithdrawReason::AtSource),
         Changed::TooLate(State::Dead) => CopyOutcome::Dead,
         Changed::Unknown => CopyOutcome::Forgotten,
         // Pending or in flight. It may come back to wait there, and then be cancelled by a call of ours that comes late: its copy is
@@ -69,10 +69,10 @@ pub(super) fn after_cancel(
 pub(super) fn of_parked(record: Option<&Record>, ours: &Instants) -> CopyOutcome {
     let Some(record) = record else { return CopyOutcome::Forgotten };
     match record.state {
-        State::Delivered => CopyOutcome::Drop(Why::AtSource),
+        State::Delivered => CopyOutcome::Drop(WithdrawReason::AtSource),
         State::Dead => CopyOutcome::Dead,
         State::Cancelled if ours.may_be(record.ended) => CopyOutcome::Live(record.message.due),
-        State::Cancelled => CopyOutcome::Drop(Why::Cancelled),
+        State::Cancelled => CopyOutcome::Drop(WithdrawReason::Cancelled),
         // Pending or in flight.
         _ => CopyOutcome::Stay,
     }
@@ -170,9 +170,10 @@ mod tests {
 
     #[test]
     fn what_the_source_keeps_is_withdrawn_at_the_target() {
-        for (state, expected) in
-            [(State::Delivered, CopyOutcome::Drop(Why::AtSource)), (State::Dead, CopyOutcome::Dead)]
-        {
+        for (state, expected) in [
+            (State::Delivered, CopyOutcome::Drop(WithdrawReason::AtSource)),
+            (State::Dead, CopyOutcome::Dead),
+        ] {
             let known = record(state, READ, None);
             let outcome = after_cancel(Changed::TooLate(state), Some(&known), &ours(), READ);
             assert_eq!(outcome, expected, "{state:?}");
@@ -185,8 +186,8 @@ mod tests {
     fn what_somebody_else_cancelled_stays_cancelled() {
         let known = record(State::Cancelled, READ, Some(ELSEWHEN));
         let outcome = after_cancel(Changed::TooLate(State::Cancelled), Some(&known), &ours(), READ);
-        assert_eq!(outcome, CopyOutcome::Drop(Why::Cancelled));
-        assert_eq!(of_parked(Some(&known), &ours()), CopyOutcome::Drop(Why::Cancelled));
+        assert_eq!(outcome, CopyOutcome::Drop(WithdrawReason::Cancelled));
+        assert_eq!(of_parked(Some(&known), &ours()), CopyOutcome::Drop(WithdrawReason::Cancelled));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{Failure, Output, clock, output};
 const ROWS: usize = 50;
 
 #[derive(Debug, Serialize)]
-struct Foresight {
+struct MoveEstimate {
     from: String,
     to: String,
     dry_run: bool,
@@ -51,7 +51,7 @@ pub(super) async fn print(source: &End, to: String, out: &Output) -> Result<(), 
     })?;
     let lanes: Vec<Lane> = lanes.into_iter().map(Lane::from).collect();
     let sum = |count: fn(&Lane) -> u64| lanes.iter().map(count).sum();
-    let foresight = Foresight {
+    let estimate = MoveEstimate {
         from: source.shown.clone(),
         to,
         dry_run: true,
@@ -61,10 +61,10 @@ pub(super) async fn print(source: &End, to: String, out: &Output) -> Result<(), 
         dead: sum(|lane| lane.dead),
         lanes,
     };
-    out.answer(&foresight, |foresight| foresight.text(out))
+    out.answer(&estimate, |estimate| estimate.text(out))
 }
 
-impl Foresight {
+impl MoveEstimate {
     fn text(&self, out: &Output) -> String {
         let mut rows = out.table(&["LANE", ">PENDING", ">READY", ">IN FLIGHT", ">DEAD", "PAUSED"]);
         let mut lanes: Vec<_> = self.lanes.iter().collect();

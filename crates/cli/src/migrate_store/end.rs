@@ -21,11 +21,11 @@ pub(super) struct End {
 /// Why a round of the move ended before its time.
 #[derive(Debug)]
 pub(super) enum Halt {
-    /// Not now: everything is looked at afresh, a little later.
+    /// Temporary: the round starts again a little later.
     Again(String),
-    /// For good.
+    /// Permanent.
     Failed(Failure),
-    /// Somebody wants it to end.
+    /// The user stopped it.
     Stopped,
 }
 
@@ -52,7 +52,7 @@ impl End {
         self.checked(self.store.insert(self.now(), batch).await)
     }
 
-    /// Cancels at the instant that is given: what is cancelled by it is known by that.
+    /// Cancels with the given instant, which identifies our cancel.
     pub(super) async fn cancel_at(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, Halt> {
         self.checked(self.store.cancel(now, ids).await)
     }

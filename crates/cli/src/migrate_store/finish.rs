@@ -3,7 +3,7 @@
 use duly::{Query, Record, State};
 
 use super::{
-    decide::{CopyOutcome, Why, is_another, of_parked},
+    decide::{CopyOutcome, WithdrawReason, is_another, of_parked},
     end::Halt,
     migration::Migration,
     parked::{self, unpark},
@@ -18,13 +18,13 @@ pub(super) const AT_ONCE: usize = 32;
 pub(super) enum ParkedCheck {
     /// Copies whose messages wait at the source stay.
     Between,
-    /// Nothing more is cancelled at the source by this run: one that only clears up withdraws those, too.
+    /// This run cancels nothing more at the source, because it only tidies: such copies are withdrawn, too.
     Last,
 }
 
 impl Migration<'_> {
-    /// Comes back to copies that are parked at the target although no batch is under way. Gives how many stay because their
-    /// messages wait or are under way at the source.
+    /// Checks copies that are parked at the target while no batch is under way. Returns how many stay because their messages are
+    /// pending or in flight at the source.
     pub(super) async fn finish_parked(&mut self, check: ParkedCheck) -> Result<u64, Halt> {
         self.report.kept.forgotten = 0;
         self.looked = clock::instant();
@@ -70,7 +70,7 @@ impl Migration<'_> {
                 }
                 // No call of an earlier run can cancel it there any more.
                 (CopyOutcome::Stay, _) if self.options.tidy && check == ParkedCheck::Last => {
-                    CopyOutcome::Drop(Why::AtSource)
+                    CopyOutcome::Drop(WithdrawReason::AtSource)
                 }
                 (CopyOutcome::Stay, _) => {
                     stay += 1;

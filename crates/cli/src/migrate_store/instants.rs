@@ -7,7 +7,7 @@ use duly_core::Timestamp;
 /// The instants at which the move cancelled something at the source, or may still do so.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Instants {
-    /// How many batches have each: two of one millisecond have the same.
+    /// Batches per instant: two batches of one millisecond share it.
     known: BTreeMap<Timestamp, usize>,
     /// The marker that says when is new although copies are parked: somebody removed the one before.
     are_unknown: bool,
@@ -32,7 +32,7 @@ impl Instants {
         *self.known.entry(at).or_default() += 1;
     }
 
-    /// Of one batch that was cancelled then, nothing is in doubt.
+    /// Removes the instant of a batch of which nothing is in doubt.
     pub(super) fn remove(&mut self, at: Timestamp) {
         if let Some(batches) = self.known.get_mut(&at) {
             *batches -= 1;
@@ -47,8 +47,8 @@ impl Instants {
         self.known.clear();
     }
 
-    /// Whether what was cancelled then may have been cancelled by the move: where no instant is known, a message too many is
-    /// better than one too few.
+    /// Whether a cancel at this instant may be one of the move. Without known instants the answer is yes: a duplicate is better than a
+    /// loss.
     pub(super) fn may_be(&self, ended: Option<Timestamp>) -> bool {
         self.are_unknown || ended.is_some_and(|ended| self.known.contains_key(&ended))
     }

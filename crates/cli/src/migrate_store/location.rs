@@ -20,9 +20,8 @@ use duly_server::{
 
 /// The prefix of environment variables of a configuration.
 const USUAL: &str = "DULY__";
-/// A move forgets nothing that is finished, in neither store: for how long it is kept is for the servers to say, and an address does not tell
-/// what theirs are set to. Besides, it tells what became of a message, should the move be cut short. These are the most that a server
-/// can be set to.
+/// Retention during a move, the longest that a server can be set to: a move forgets no finished message of either store. How long servers keep
+/// them is not known from an address, and they show what became of a message if the move is cut short.
 const KEPT_DAYS: u64 = 3_653;
 const KEPT_MAX: usize = 100_000_000;
 

@@ -23,11 +23,11 @@ use crate::{Failure, Output, clock, progress::Progress};
 
 /// Bodies read by the first call, while their size is unknown.
 const BODIES_FIRST: usize = 16;
-/// The shortest and the longest wait between two looks that found nothing to move.
+/// The shortest and the longest wait between two passes that found nothing to move.
 pub(super) const WAIT: Duration = Duration::from_millis(100);
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// So many sweeps of the source come before a look at it, if it asks for them; each takes in some hundred rows.
+/// Sweeps of the source before a pass, at most; each imports some hundred rows.
 const SWEEPS_MAX: usize = 1_000;
 
 /// Options of a migration.
@@ -39,7 +39,7 @@ pub(super) struct Options {
     pub(super) deliver_forgotten: bool,
     pub(super) batch: usize,
     pub(super) patience: Duration,
-    /// How late a call can be done whose answer was never heard.
+    /// How late an unanswered call can still take effect.
     pub(super) late: Duration,
     /// Whether a single pass waits for that first, if a run before was cut short: else it could never go on with what that left.
     pub(super) awaits_late_calls: bool,
@@ -201,7 +201,7 @@ impl<'a> Migration<'a> {
         Ok(Round::Last)
     }
 
-    /// From now on a call whose answer was not heard may be done for a while.
+    /// Records that an unanswered call may take effect for a while from now on.
     pub(super) fn expect_late_calls(&mut self) {
         self.in_doubt.late_until = self.source.now().wall().saturating_add(self.options.late);
     }

@@ -29,7 +29,7 @@ use self::{
 use super::{Failure, Output, clock, input, progress::Progress, signals::Signals};
 use duly_server::config::{Flags, Sources};
 
-/// A call whose answer was never heard is done within this, or not at all: servers end transactions whose clients are gone.
+/// An unanswered call takes effect within this time, or not at all: servers end transactions whose clients are gone.
 const LATE_CALLS: Duration = Duration::from_secs(60);
 
 /// Move all messages from one store to another, with their ids, while both are at work

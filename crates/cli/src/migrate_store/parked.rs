@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-/// A parked copy is due so many ms later than in truth: in the year 5138 or after. No message may wait for so long otherwise:
-/// the limit of a delay is a hundred years.
+/// Milliseconds that are added to the due time of a parked copy: it is due in the year 5138 or later. No other message can be, as the
+/// limit of a delay is a hundred years.
 const LATER_MS: u64 = 100_000_000_000_000;
 
 /// The id and the topic of the marker.
@@ -20,12 +20,12 @@ const MARKER_SAYS: &str = "messages are being moved into this store by `duly mig
 /// A due time from here on means that a message is parked.
 pub(super) const FIRST: Timestamp = Timestamp::from_millis(LATER_MS);
 
-/// The due time of a parked copy of something due at `due`; nothing if that is itself parked.
+/// The due time of a parked copy of something due at `due`; `None` if that is itself parked.
 pub(super) fn park(due: Timestamp) -> Option<Timestamp> {
     (due < FIRST).then(|| Timestamp::from_millis(due.as_millis() + LATER_MS))
 }
 
-/// When a parked copy is due in truth; nothing if it is not parked.
+/// The real due time of a parked copy; `None` if it is not parked.
 pub(super) fn unpark(due: Timestamp) -> Option<Timestamp> {
     due.as_millis().checked_sub(LATER_MS).map(Timestamp::from_millis)
 }
@@ -60,7 +60,7 @@ impl Marker {
         &self.topic
     }
 
-    /// Whether a parked message is one of the markers. Somebody else's topic may have the same name; ids like theirs are not carried over.
+    /// Whether a parked message is one of the markers. Somebody else's topic may have the same name; ids like theirs are not moved.
     pub(super) fn is(&self, message: &StoredMessage) -> bool {
         message.topic == self.topic && message.sink.is_queue() && self.has_id(&message.id)
     }

@@ -6,14 +6,14 @@ use duly::{MessageId, Now, Query, Record, State};
 
 use super::{end::Halt, finish::ParkedCheck, migration::Migration, parked};
 
-/// Bytes of bodies carried at once, about; a single message may have more.
+/// Bytes of bodies moved at once, about; a single message may have more.
 const BYTES: usize = 4 << 20;
 
 /// Messages listed by one call, without bodies. It is large because a store may scan all messages for each page.
 pub(super) const PAGE: usize = 50_000;
 
-/// How long before it is read a batch is taken to be cancelled: longer than nodes may know the time differently, or take from
-/// looking at the clock to what they do then.
+/// A batch is cancelled with an instant so long before it is read: longer than clocks of nodes may differ, and than a node may take
+/// between reading its clock and acting.
 const BEFORE_US: u64 = 1_000_000;
 
 /// How often the parked copies are looked at during a pass, which may take hours: what ended at the source is to be withdrawn before
@@ -26,7 +26,7 @@ fn a_while_before(now: Now) -> Now {
 }
 
 impl Migration<'_> {
-    /// Goes over everything that waits at the source, by its due time.
+    /// Moves all pending messages of the source, by due time.
     pub(super) async fn pass(&mut self) -> Result<(), Halt> {
         self.report.passes += 1;
         self.report.kept.conflicts = 0;
@@ -50,7 +50,7 @@ impl Migration<'_> {
                 let (records, later) = self.read(rest, State::Pending, self.options.batch).await?;
                 rest = later;
                 if !records.is_empty() {
-                    self.carry(asked, records, may_come_late).await?;
+                    self.move_pending(asked, records, may_come_late).await?;
                 }
             }
             match page.next {
@@ -61,7 +61,7 @@ impl Migration<'_> {
         }
     }
 
-    /// Reads messages with their bodies, as many as are carried at once, at most `max`. Gives those that are still in `state`, and
+    /// Reads messages with their bodies, as many as are moved at once, at most `max`. Gives those that are still in `state`, and
     /// the rest.
     pub(super) async fn read<'b>(
         &mut self,

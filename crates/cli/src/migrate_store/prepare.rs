@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Failure, clock};
 
-/// How often the clock is looked at by whoever waits for an instant.
+/// Interval of clock readings while waiting for an instant.
 const LOOK_AT_CLOCK: Duration = Duration::from_millis(200);
 
 impl Migration<'_> {
@@ -43,7 +43,7 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// A source that is itself the target of a move which was cut short is not ready to be left.
+    /// Refuses a source that is the target of an unfinished move.
     async fn check_source(&self) -> Result<(), Halt> {
         let mut query = Query { due_from: Some(parked::FIRST), ..Query::all(State::Pending) };
         let mut markers = Vec::new();
@@ -161,7 +161,7 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// The markers go, unless copies are parked still.
+    /// Removes the markers, unless copies are still parked.
     pub(super) async fn end(&mut self, copies: u64) -> Result<(), Halt> {
         self.presence.check()?;
         if copies > 0 {

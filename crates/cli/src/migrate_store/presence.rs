@@ -45,9 +45,9 @@ struct Beat {
 
 /// Whether other moves can see this one.
 struct LastBeat {
-    /// When they last heard of it: before the call, as that may take its time.
+    /// The last heartbeat that they may have seen: taken before the call, which may be slow.
     last: Instant,
-    /// For some time they could not.
+    /// Heartbeats have failed for some time.
     was_silent: bool,
 }
 
@@ -64,8 +64,8 @@ impl Presence {
         }
     }
 
-    /// Waits until no other move is there; one that was killed is so for a little while. One that has begun has been heard of
-    /// ever since: whoever came meanwhile waits for it.
+    /// Waits until no other move is running. A killed one counts as running for a while. A move sends heartbeats once it has begun, so
+    /// that a later one waits for it.
     pub(super) async fn alone(&self) -> Result<(), Halt> {
         if self.has_begun.load(Ordering::Relaxed) && self.check().is_ok() {
             return Ok(());
@@ -103,7 +103,7 @@ impl Presence {
     }
 }
 
-/// Moving into itself, a store would cancel what it has.
+/// A move of a store into itself would cancel its messages.
 pub(super) fn one_store() -> Failure {
     Failure::usage("--from and --to are one and the same store: nothing was moved")
 }

@@ -138,7 +138,7 @@ fn one_call_receives_from_several_queues_and_acknowledges_what_it_gave() {
     assert_eq!(topics, ["a", "b"], "each queue has its share");
     let text = server.ok(&["receive", "a", "b", "--wait", "10s", "--ack"]);
     for (id, topic) in [("a1", "a"), ("b1", "b")] {
-        assert!(text.contains(&format!("{id}  {topic}  try 1")), "{text}");
+        assert!(text.contains(&format!("{id}  {topic}  attempt 1")), "{text}");
         assert_eq!(server.json::<Message>(&["get", id]).state, "delivered", "{id}");
     }
     let run = server.run(&["receive", "a", "b"]);

@@ -5,7 +5,7 @@ use std::{
     process::Stdio,
 };
 
-use duly_client::wire::{Happened, ReceivedMessage};
+use duly_client::wire::{Event, ReceivedMessage};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Server;
@@ -28,9 +28,9 @@ fn events_come_as_they_happen() {
     let ended = tail.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0));
     let text = String::from_utf8(ended.stdout).unwrap();
-    let events: Vec<Happened> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<Event> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(
-        matches!(&events[..], [Happened::Accepted { id, .. }, Happened::Cancelled { .. }] if id == "a"),
+        matches!(&events[..], [Event::Accepted { id, .. }, Event::Cancelled { .. }] if id == "a"),
         "{events:?}"
     );
 }

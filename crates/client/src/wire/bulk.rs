@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Delay, Moment};
+use super::{Delay, Moment, object::objects_only};
+
+objects_only!(BulkRequest, MovedRequest, Filter);
 
 /// Which messages: `ids`, or a `filter`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct BulkRequest {
     /// These.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,7 +31,7 @@ pub struct BulkRequest {
 /// Which messages, and their new due time: `delay` or `deliver_at`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct MovedRequest {
     /// These.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +59,7 @@ pub struct MovedRequest {
 /// Every part must match.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Filter {
     /// This sink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +91,7 @@ pub struct BulkAnswer {
     pub already: u64,
     /// How many ids are unknown.
     pub unknown: u64,
-    /// Of those changed, how many may have arrived by an earlier try.
+    /// Of those changed, how many may have arrived by an earlier attempt.
     pub maybe_delivered: u64,
     /// Nothing was changed, only counted.
     pub dry_run: bool,

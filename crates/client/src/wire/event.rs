@@ -1,4 +1,4 @@
-//! What happens, as followers hear it.
+//! Events of `GET /v1/events`.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use super::Alert;
 /// Interval of the comments that the server sends while there are no events.
 pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Something that happened.
+/// One event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the fields are those of the messages")]
 #[cfg_attr(not(feature = "server"), non_exhaustive)]
-pub enum Happened {
+pub enum Event {
     /// A message was accepted.
     Accepted { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },
     /// A message was delivered.
     Delivered { id: String, lane: String, attempt: u32, lateness_ms: f64 },
-    /// A try failed; there will be another.
+    /// An attempt failed; there will be another.
     Failed {
         id: String,
         lane: String,
@@ -66,7 +66,7 @@ pub enum Happened {
     Other { what: String },
 }
 
-impl Happened {
+impl Event {
     /// Every word that [`kind`](Self::kind) gives.
     pub const KINDS: [&str; 20] = [
         "accepted",
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn every_type_of_events_can_be_asked_for() {
-        let error = serde_json::from_str::<Happened>(r#"{"type":"?"}"#).unwrap_err().to_string();
+        let error = serde_json::from_str::<Event>(r#"{"type":"?"}"#).unwrap_err().to_string();
         let mut known: Vec<_> = error.split('`').skip(3).step_by(2).collect();
-        let mut kinds = Happened::KINDS.to_vec();
+        let mut kinds = Event::KINDS.to_vec();
         known.sort_unstable();
         kinds.sort_unstable();
         assert_eq!(known, kinds);

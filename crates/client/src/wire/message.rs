@@ -6,12 +6,14 @@ use duly_core::SinkName;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Delay, ItemError, Moment};
+use super::{Delay, ItemError, Moment, object::objects_only};
+
+objects_only!(NewMessage, Retry, Reschedule);
 
 /// A message to schedule. At most one of `body`, `json`, `body_base64`; at most one of `delay`, `deliver_at`, `level`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct NewMessage {
     /// The topic, queue, stream, subject or path at the sink.
     pub topic: String,
@@ -87,9 +89,9 @@ pub fn is_object(text: &[u8]) -> bool {
 /// What a message says about its own retries.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Retry {
-    /// Total tries.
+    /// Attempts in total.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
     pub attempts: Option<u32>,
     /// How the wait grows: `fixed`, `linear` or `exponential`. What failed together is spread: see `min` and `max`.
@@ -146,7 +148,7 @@ pub enum BatchResult {
 /// Another due time: `delay` or `deliver_at`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Reschedule {
     /// Due this long from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,7 +171,7 @@ pub struct Rescheduled {
     pub deliver_at: String,
     /// The same, in milliseconds since 1970.
     pub deliver_at_ms: u64,
-    /// An earlier try has no known outcome: it may have arrived.
+    /// An earlier attempt has no known outcome: it may have arrived.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maybe_delivered: bool,
 }
@@ -186,7 +188,7 @@ pub struct Cancelled {
     /// It was cancelled before: nothing changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub already: bool,
-    /// An earlier try has no known outcome: it may have arrived.
+    /// An earlier attempt has no known outcome: it may have arrived.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maybe_delivered: bool,
 }
@@ -211,16 +213,16 @@ pub struct Message {
     pub key: Option<String>,
     /// `pending`, `in_flight`, `delivered`, `dead` or `cancelled`.
     pub state: String,
-    /// When it was accepted, is due and is tried next.
+    /// When it was accepted, is due and is attempted next.
     #[serde(flatten)]
     pub times: MessageTimes,
     /// 0–9.
     pub priority: u8,
-    /// Tries that count.
+    /// Attempts that count.
     pub attempts_counted: u32,
-    /// The latest tries, oldest first.
+    /// The latest attempts, oldest first.
     pub attempts: Vec<Attempt>,
-    /// An earlier try has no known outcome: it may have arrived.
+    /// An earlier attempt has no known outcome: it may have arrived.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maybe_delivered: bool,
     /// How and when it ended.
@@ -231,7 +233,7 @@ pub struct Message {
     pub content: MessageContent,
 }
 
-/// When a message was accepted, is due and is tried next.
+/// When a message was accepted, is due and is attempted next.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(not(feature = "server"), non_exhaustive)]
@@ -246,7 +248,7 @@ pub struct MessageTimes {
     pub deliver_at: String,
     /// The same, in milliseconds since 1970.
     pub deliver_at_ms: u64,
-    /// When it is tried next, if it waits after a failed try.
+    /// When the next attempt is, if it waits after a failed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<String>,
     /// The same, in milliseconds since 1970.
@@ -304,7 +306,7 @@ pub struct MessageContent {
     pub body_base64: Option<String>,
 }
 
-/// One try.
+/// One attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(not(feature = "server"), non_exhaustive)]

@@ -8,6 +8,7 @@ mod bulk;
 mod event;
 mod message;
 mod number;
+mod object;
 mod overview;
 mod problem;
 mod queue;
@@ -16,7 +17,7 @@ mod when;
 mod words;
 
 pub use bulk::{BulkAnswer, BulkRequest, Filter, MovedRequest};
-pub use event::{EVENTS_KEEP_ALIVE, Happened};
+pub use event::{EVENTS_KEEP_ALIVE, Event};
 #[doc(hidden)]
 pub use message::is_object;
 pub use message::{
@@ -24,7 +25,7 @@ pub use message::{
     Reschedule, Rescheduled, Retry,
 };
 pub use overview::{
-    Alert, AlertState, AlertValues, DeadPage, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,
+    Alert, AlertState, AlertValues, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,
     NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Shard, ShardOwner, Sink, SinksAnswer, Stats,
     TotalsAnswer, WhoAnswer,
 };

@@ -18,9 +18,6 @@ pub struct Page {
     pub cursor: Option<String>,
 }
 
-/// A page of dead letters.
-pub type DeadPage = Page;
-
 /// The topics of the built-in queue.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -112,11 +109,11 @@ pub struct Stats {
     pub accepted_per_second: f64,
     /// Delivered per second over the last ten seconds.
     pub delivered_per_second: f64,
-    /// Tries of this process that failed and are followed by another.
+    /// Attempts of this process that failed and are followed by another.
     pub failed: u64,
     /// Submits that this process knew already.
     pub duplicates: u64,
-    /// How late tries of this process began.
+    /// How late attempts of this process began.
     pub lateness: Lateness,
     /// Alerts that are on now.
     pub alerts: Vec<Alert>,
@@ -168,7 +165,7 @@ impl From<&duly_core::store::Totals> for TotalsAnswer {
     }
 }
 
-/// How late tries began, in milliseconds.
+/// How late attempts began, in milliseconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(not(feature = "server"), non_exhaustive)]
@@ -223,15 +220,15 @@ pub struct AlertValues {
     /// `queue_length`, `dead_letters`: how many are allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// `overdue`: how long the oldest has waited; `lateness_p99`: within which 99 of 100 tries began.
+    /// `overdue`: how long the oldest has waited; `lateness_p99`: within which 99 of 100 attempts began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_ms: Option<u64>,
     /// `overdue`, `lateness_p99`: how long is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
-    /// `lateness_p99`, `failure_rate`: tries of the last minute.
+    /// `lateness_p99`, `failure_rate`: attempts of the last minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tries: Option<u64>,
+    pub attempts: Option<u64>,
     /// `failure_rate`: those of them that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<u64>,

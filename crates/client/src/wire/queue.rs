@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Delay;
+use super::{Delay, object::objects_only};
+
+objects_only!(Receive, ReceiveAny, Receipts, Nack, Extend);
 
 /// What a receiver wants.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Receive {
-    /// At most so many; 10 unless told otherwise, 1,000 at most.
+    /// At most so many; 10 unless told otherwise, 1,000 at most. Fewer come if they are large.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
     pub max: Option<usize>,
     /// How long to wait for the first; not at all unless told otherwise, 60 s at most.
@@ -26,7 +28,7 @@ pub struct Receive {
 /// What a receiver of several queues wants.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct ReceiveAny {
     /// The queues, 1 to 32. Each has an equal share of `max` while it has so many: none starves another.
     pub topics: Vec<String>,
@@ -72,7 +74,8 @@ pub struct ReceivedMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<Box<RawValue>>,
-    /// The body, if it was sent as text or there is none.
+    /// The body, if it was sent as text or there is none. Also JSON that did not come by HTTP and is nested deeper than 500 lists and
+    /// objects: parsers give up on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// The body, if it was sent as bytes.
@@ -87,14 +90,14 @@ pub struct ReceivedMessage {
     pub deliver_at: String,
     /// The same, in milliseconds since 1970.
     pub deliver_at_ms: u64,
-    /// The number of this try, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
 }
 
 /// Receipts to acknowledge.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Receipts {
     /// At most 1,000.
     pub receipts: Vec<String>,
@@ -103,14 +106,14 @@ pub struct Receipts {
 /// Receipts to give back.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Nack {
     /// At most 1,000.
     pub receipts: Vec<String>,
     /// Again after exactly this long; unless told otherwise, when the retry policy of the message or of `[handlers]` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
-    /// What went wrong, kept with the attempt, up to 512 bytes of it. With it the try counts as failed: the first wait is longer. Half a
+    /// What went wrong, kept with the attempt, up to 512 bytes of it. With it the attempt counts as failed: the first wait is longer. Half a
     /// surrogate pair, and what is not UTF-8, is kept as U+FFFD.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::text::lossy")]
     pub error: Option<String>,
@@ -122,7 +125,7 @@ pub struct Nack {
 /// Receipts to keep for longer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Extend {
     /// At most 1,000.
     pub receipts: Vec<String>,

@@ -48,37 +48,28 @@ impl Delay {
     }
 }
 
-impl Moment {
-    /// The point in time; a fault is said to be at `path`.
-    pub fn time(&self, path: &str) -> Result<Timestamp, Invalid> {
-        match self {
-            Self::Millis(millis) => Ok(Timestamp::from_millis(*millis)),
-            Self::Text(text) => {
-                duly_core::parse_time(text).map_err(|fault| Invalid::new(fault.code, path, fault.detail))
-            }
-        }
-    }
-}
-
-/// The begin of 2001. A due time that is a smaller number counts seconds, not milliseconds.
+/// The begin of 2001. A time that is a smaller number counts seconds, not milliseconds.
 pub const DUE_MILLIS_MIN: u64 = 978_307_200_000;
 
 impl Moment {
-    /// The point in time, to be the due time of a message: seconds in place of milliseconds are refused, as they would make
-    /// it due at once.
-    pub fn due(&self, path: &str) -> Result<Timestamp, Invalid> {
-        let time = self.time(path)?;
-        let is_number = match self {
-            Self::Millis(_) => true,
-            Self::Text(text) => text.trim().bytes().all(|byte| byte.is_ascii_digit()),
+    /// The point in time; a fault is said to be at `path`. Seconds in place of milliseconds are refused: a message would be due at
+    /// once, and a filter that begins in 1970 would match everything.
+    pub fn time(&self, path: &str) -> Result<Timestamp, Invalid> {
+        let fault = |detail: String| Invalid::new(ErrorCode::BadTime, path, detail);
+        let (time, is_number) = match self {
+            Self::Millis(millis) => (Timestamp::from_millis(*millis), true),
+            Self::Text(text) => (
+                duly_core::parse_time(text).map_err(|error| fault(error.detail))?,
+                text.trim().bytes().all(|byte| byte.is_ascii_digit()),
+            ),
         };
-        if !is_number || time.as_millis() >= DUE_MILLIS_MIN {
+        let number = time.as_millis();
+        if !is_number || number >= DUE_MILLIS_MIN {
             return Ok(time);
         }
-        let number = time.as_millis();
         if number == 0 {
-            let detail = "0 is the year 1970; leave deliver_at out to deliver now";
-            return Err(Invalid::new(ErrorCode::BadTime, path, detail));
+            let field = path.rsplit('.').next().unwrap_or(path);
+            return Err(fault(format!("0 is the year 1970; to say no time, leave {field} out")));
         }
         let example = "a time such as \"2026-11-15T18:15:00Z\"";
         let advice = if number <= Timestamp::MAX.as_millis() / 1_000 {
@@ -86,8 +77,7 @@ impl Moment {
         } else {
             format!("a number counts milliseconds, and one before 2001 is a mistake; send {example}")
         };
-        let detail = format!("{number} milliseconds since 1970 is {time}: {advice}");
-        Err(Invalid::new(ErrorCode::BadTime, path, detail))
+        Err(fault(format!("{number} milliseconds since 1970 is {time}: {advice}")))
     }
 }
 

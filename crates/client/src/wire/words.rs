@@ -1,7 +1,7 @@
 //! What a parser says of bad input, in the words of whoever wrote it.
 
 /// A parser names Rust's types; readers know JSON's and TOML's.
-const WORDS: [(&str, &str); 27] = [
+const WORDS: [(&str, &str); 28] = [
     ("EOF while parsing ", "the JSON ends within "),
     ("invalid type: ", "found "),
     ("invalid value: ", "found "),
@@ -29,6 +29,7 @@ const WORDS: [(&str, &str); 27] = [
     ("expected i64", "expected a whole number"),
     ("expected f64", "expected a number"),
     ("expected any valid JSON value", "expected a value"),
+    ("expected ident", "expected true, false or null"),
 ];
 
 /// The error of a parser, without its jargon.
@@ -74,13 +75,19 @@ mod tests {
             error::<NewMessage>(r#"{"topic":"a","deliver_at":[]}"#),
             error::<Receive>(r#"{"max":-1}"#),
             error::<Receive>("7"),
+            error::<Receive>("tru"),
+            error::<Receive>("nul"),
+            error::<Receive>("{\"max\":fals}"),
+            error::<BulkRequest>("{\"dry_run\":treu}"),
             error::<BulkRequest>(r#"{"ids":"a"}"#),
             error::<BulkRequest>(r#"{"filter":"a"}"#),
             error::<BulkRequest>(r#"{"dry_run":"yes"}"#),
         ];
         for text in errors {
             assert!(!text.is_empty());
-            for jargon in ["u8", "u32", "usize", "struct", "map", "sequence", "boolean", "invalid type"] {
+            for jargon in
+                ["ident", "u8", "u32", "usize", "struct", "map", "sequence", "boolean", "invalid type"]
+            {
                 assert!(!text.contains(jargon), "{text}");
             }
         }

@@ -75,7 +75,7 @@ async fn several_queues_have_one_handler_each() {
     bench.pass(seconds(1)).await;
     assert_eq!((orders.len(), mails.len()), (1, 2));
     let second = bench.duly.handle("order", |_| async {}).start().await;
-    assert!(matches!(second, Err(Error::AlreadyHandling(_))));
+    assert!(matches!(second, Err(Error::HandlerExists(_))));
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn handling_starts_and_stops_at_run_time() {
     bench.send(Message::to("order")).await;
     bench.pass(seconds(5)).await;
     assert_eq!(seen.len(), 1);
-    assert!(matches!(bench.duly.stop_handling("order").await, Err(Error::NotHandling(_))));
+    assert!(matches!(bench.duly.stop_handling("order").await, Err(Error::NoHandler(_))));
 
     let again = answering(&bench, "order", |_| Verdict::Done).await;
     bench.calm().await;

@@ -119,7 +119,7 @@ async fn a_duly_that_only_accepts_delivers_nothing_and_refuses_handlers() {
     .await;
     bench.send(Message::to("orders/paid")).await;
     let refused = bench.duly.handle("order", |_| async {}).start().await.unwrap_err();
-    assert_eq!(refused.code(), "only_accepts");
+    assert_eq!(refused.code(), "delivery_disabled");
     bench.pass(seconds(60)).await;
     assert_eq!(target.ids().len(), 0);
 

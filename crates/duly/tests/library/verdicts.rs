@@ -153,9 +153,9 @@ async fn a_stopped_handler_is_started_again_by_the_name_of_its_queue() {
         counted.fetch_add(1, Ordering::SeqCst);
         async {}
     };
-    assert!(matches!(bench.duly.start_handling("order").await, Err(Error::NotHandling(_))));
+    assert!(matches!(bench.duly.start_handling("order").await, Err(Error::NoHandler(_))));
     bench.duly.handle("order", handler).start().await.unwrap();
-    assert!(matches!(bench.duly.start_handling("order").await, Err(Error::AlreadyHandling(_))));
+    assert!(matches!(bench.duly.start_handling("order").await, Err(Error::HandlerExists(_))));
     for round in 1..=2 {
         bench.duly.stop_handling("order").await.unwrap();
         bench.send(Message::to("order")).await;

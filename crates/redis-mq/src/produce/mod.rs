@@ -25,9 +25,11 @@ impl RedisMq {
     /// Appends a value, as JSON, to the stream of the event, now. Returns the id of the entry.
     ///
     /// Two sends are two entries, also if the values are equal. If the connection breaks before the reply, the error is
-    /// [`Unanswered`](Error::Unanswered): the entry may exist. A Cluster connection repeats the call by itself, so that
-    /// the entry may exist twice, with the same `duly-id`. To repeat a send yourself, give the [`Message`] an
-    /// [id](Message::id), which both entries have then.
+    /// [`Unanswered`](Error::Unanswered): the entry may exist. A send that is repeated then appends a second entry: a
+    /// stream knows no ids of messages. Give the [`Message`] an [id](Message::id), and both entries have the same
+    /// `duly-id`, by which consumers recognise the copy. A Cluster connection repeats the call by itself, with the same
+    /// `duly-id`. Only [`delay_send_message`](Self::delay_send_message) with an id is one message however often it is
+    /// repeated.
     ///
     /// Cancel safety: dropped midway, the entry may exist or not. Only a [`Message`] with an [id](Message::id) can be
     /// recognised as the same.

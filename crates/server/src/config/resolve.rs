@@ -240,6 +240,7 @@ fn limits(section: &mut Section<'_>) -> (Limits, HttpLimits) {
         connections,
         connections_per_address: section.number("connections_per_address", half, 1..=1_000_000),
         topics: section.number("topics", http.topics, 1..=10_000_000),
+        answer_bytes: http.answer_bytes,
         header_timeout: section.span("header_timeout", http.header_timeout, timeout.clone()),
         body_timeout: section.span("body_timeout", http.body_timeout, timeout),
     };

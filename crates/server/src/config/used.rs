@@ -138,6 +138,8 @@ pub struct HttpLimits {
     pub connections_per_address: usize,
     /// Topics of the built-in queue that hold something.
     pub topics: usize,
+    /// Bytes of large answers in memory over all connections, until clients have read them. No setting.
+    pub answer_bytes: usize,
     /// How long a client may take to send its head.
     pub header_timeout: Duration,
     /// How long a client may take to send its body, or the next line of a batch.
@@ -171,7 +173,7 @@ pub struct Thresholds {
     pub overdue: Option<Duration>,
     /// Messages pending.
     pub queue_length: Option<u64>,
-    /// 99 of 100 tries begin no later than this.
+    /// 99 of 100 attempts begin no later than this.
     pub lateness_p99: Option<Duration>,
     /// Failed tries of all tries.
     pub failure_rate: Option<f64>,
@@ -209,6 +211,7 @@ impl Default for HttpLimits {
             connections: 10_000,
             connections_per_address: 5_000,
             topics: 10_000,
+            answer_bytes: 128 << 20,
             header_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
         }

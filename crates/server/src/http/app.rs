@@ -8,7 +8,9 @@ use tokio::{
     time::Instant,
 };
 
-use super::{followers::Followers, lanes::RecentLanes, proxied::Proxied, topics::Topics};
+use super::{
+    answer::AnswerMemory, followers::Followers, lanes::RecentLanes, proxied::Proxied, topics::Topics,
+};
 use crate::{auth::Tokens, config::HttpLimits, telemetry::Telemetry};
 
 /// One server's parts, shared by all connections.
@@ -30,6 +32,7 @@ pub struct App {
     /// Turns true when the server stops.
     pub stopping: watch::Receiver<bool>,
     pub(super) body_bytes: Arc<Semaphore>,
+    pub(super) answers: AnswerMemory,
     pub(super) followers: Followers,
     pub(super) proxied: Proxied,
     pub(super) topics: Arc<Topics>,
@@ -88,6 +91,7 @@ impl App {
             http: config.http.clone(),
             stopping: parts.stopping,
             body_bytes: Arc::new(Semaphore::new(super::body::body_memory(&config.limits))),
+            answers: AnswerMemory::new(config.http.answer_bytes),
             followers: Followers::new(&config.tokens),
             proxied: Proxied::default(),
             topics: Arc::new(Topics::new(config.http.topics, &config.tokens)),

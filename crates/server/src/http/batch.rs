@@ -230,7 +230,7 @@ impl Batch {
                 "an array has values with single commas between; what follows was not read",
             ),
             Broken::Half => {
-                Fault::at(ErrorCode::HalfABody, path, "the array has no end; the items before stand")
+                Fault::at(ErrorCode::IncompleteBody, path, "the array has no end; the items before stand")
             }
         }
     }

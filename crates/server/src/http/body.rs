@@ -102,7 +102,7 @@ pub(super) fn late(app: &App) -> Fault {
 }
 
 pub(super) fn broken(error: &axum::Error) -> Fault {
-    Fault::new(ErrorCode::HalfABody, format!("the body ended before its time ({error}); send it again"))
+    Fault::new(ErrorCode::IncompleteBody, format!("the body ended before its time ({error}); send it again"))
 }
 
 /// A client that waits for `100 Continue` is refused before it sends a body that is too large. Batches have no limit.

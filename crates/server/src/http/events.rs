@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     auth::Role,
-    wire::{Alert, EVENTS_KEEP_ALIVE, Happened},
+    wire::{self, Alert, EVENTS_KEEP_ALIVE},
 };
 
 /// The events to follow.
@@ -43,10 +43,10 @@ impl Follow {
     fn check(&self) -> ApiResult<()> {
         self.topic.as_deref().map(Topic::parse_new).transpose()?;
         let mut types = self.types.iter().flat_map(|types| types.split(','));
-        match types.find(|wanted| !Happened::KINDS.contains(&wanted.trim())) {
+        match types.find(|wanted| !wire::Event::KINDS.contains(&wanted.trim())) {
             None => Ok(()),
             Some(unknown) => {
-                let kinds = Happened::KINDS.join(", ");
+                let kinds = wire::Event::KINDS.join(", ");
                 let detail = format!("{:?} is no type of events; there are: {kinds}", unknown.trim());
                 Err(Fault::at(ErrorCode::BadQuery, "types", detail))
             }
@@ -62,7 +62,7 @@ impl Follow {
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "follow_events", tag = "overview", params(Follow),
     responses(
-        (status = 200, description = "A stream without end", body = Happened, content_type = "text/event-stream"),
+        (status = 200, description = "A stream without end", body = wire::Event, content_type = "text/event-stream"),
     )
 )]
 pub(super) async fn follow(
@@ -95,9 +95,9 @@ pub(super) async fn follow(
         _place: place,
     };
     let stream = futures_util::stream::unfold(follower, async |mut follower| {
-        let happened = follower.next().await?;
-        let data = serde_json::to_string(&happened).unwrap_or_default();
-        let event = sse::Event::default().event(happened.kind()).data(data);
+        let event = follower.next().await?;
+        let data = serde_json::to_string(&event).unwrap_or_default();
+        let event = sse::Event::default().event(event.kind()).data(data);
         Some((Ok::<_, Infallible>(event), follower))
     });
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(EVENTS_KEEP_ALIVE)).into_response())
@@ -114,9 +114,9 @@ struct Follower {
 }
 
 impl Follower {
-    async fn next(&mut self) -> Option<Happened> {
+    async fn next(&mut self) -> Option<wire::Event> {
         loop {
-            let happened = tokio::select! {
+            let event = tokio::select! {
                 event = self.events.next() => {
                     let event = event?;
                     let missed = self.events.missed();
@@ -125,23 +125,23 @@ impl Follower {
                         let count = missed - std::mem::replace(&mut self.missed, missed) + 1;
                         self.app.telemetry.dropped_events(count);
                         // The number would reveal the traffic of other topics.
-                        return Some(Happened::Missed { count: if self.who.sees_all() { count } else { 1 } });
+                        return Some(wire::Event::Missed { count: if self.who.sees_all() { count } else { 1 } });
                     }
                     if !self.lane_wanted(&event) {
                         continue;
                     }
-                    happened(event)
+                    to_wire(event)
                 }
                 Ok(alert) = self.alerts.recv() => {
                     if !self.alert_wanted(&alert) {
                         continue;
                     }
-                    Happened::Alert { alert: Box::new(alert) }
+                    wire::Event::Alert { alert: Box::new(alert) }
                 }
                 () = self.app.stopped() => return None,
             };
-            if self.wanted(happened.kind()) {
-                return Some(happened);
+            if self.wanted(event.kind()) {
+                return Some(event);
             }
         }
     }
@@ -192,19 +192,19 @@ fn lane(event: &Event) -> Option<&Lane> {
     }
 }
 
-fn happened(event: Event) -> Happened {
+fn to_wire(event: Event) -> wire::Event {
     match event {
         Event::Accepted { id, lane, due } => {
             let (id, lane) = (id.to_string(), lane.to_string());
-            Happened::Accepted { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
+            wire::Event::Accepted { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
         }
-        Event::Delivered { id, lane, attempt, lateness } => Happened::Delivered {
+        Event::Delivered { id, lane, attempt, lateness } => wire::Event::Delivered {
             id: id.to_string(),
             lane: lane.to_string(),
             attempt,
             lateness_ms: lateness.as_secs_f64() * 1_000.0,
         },
-        Event::Failed { id, lane, attempt, outcome, detail, retry_at } => Happened::Failed {
+        Event::Failed { id, lane, attempt, outcome, detail, retry_at } => wire::Event::Failed {
             id: id.to_string(),
             lane: lane.to_string(),
             attempt,
@@ -214,30 +214,30 @@ fn happened(event: Event) -> Happened {
             retry_at_ms: retry_at.as_millis(),
         },
         Event::Dead { id, lane, reason } => {
-            Happened::Dead { id: id.to_string(), lane: lane.to_string(), reason: reason.as_str().into() }
+            wire::Event::Dead { id: id.to_string(), lane: lane.to_string(), reason: reason.as_str().into() }
         }
-        Event::Cancelled { id } => Happened::Cancelled { id: id.to_string() },
+        Event::Cancelled { id } => wire::Event::Cancelled { id: id.to_string() },
         Event::Rescheduled { id, lane, due } => {
             let (id, lane) = (id.to_string(), lane.to_string());
-            Happened::Rescheduled { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
+            wire::Event::Rescheduled { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
         }
-        Event::Replayed { id, lane } => Happened::Replayed { id: id.to_string(), lane: lane.to_string() },
-        Event::Purged { id } => Happened::Purged { id: id.to_string() },
-        Event::Paused { lane } => Happened::Paused { lane: lane.to_string() },
-        Event::Resumed { lane } => Happened::Resumed { lane: lane.to_string() },
+        Event::Replayed { id, lane } => wire::Event::Replayed { id: id.to_string(), lane: lane.to_string() },
+        Event::Purged { id } => wire::Event::Purged { id: id.to_string() },
+        Event::Paused { lane } => wire::Event::Paused { lane: lane.to_string() },
+        Event::Resumed { lane } => wire::Event::Resumed { lane: lane.to_string() },
         Event::SinkUnreachable { lane, detail } => {
-            Happened::SinkUnreachable { lane: lane.to_string(), detail }
+            wire::Event::SinkUnreachable { lane: lane.to_string(), detail }
         }
-        Event::SinkRecovered { lane } => Happened::SinkRecovered { lane: lane.to_string() },
+        Event::SinkRecovered { lane } => wire::Event::SinkRecovered { lane: lane.to_string() },
         Event::DestinationUnreachable { lane, destination, detail } => {
-            Happened::DestinationUnreachable { lane: lane.to_string(), destination, detail }
+            wire::Event::DestinationUnreachable { lane: lane.to_string(), destination, detail }
         }
         Event::DestinationRecovered { lane, destination } => {
-            Happened::DestinationRecovered { lane: lane.to_string(), destination }
+            wire::Event::DestinationRecovered { lane: lane.to_string(), destination }
         }
-        Event::LeasesLost { count } => Happened::LeasesLost { count: count as u64 },
-        Event::StoreFailing { times } => Happened::StoreFailing { times },
-        Event::ClockJumped { by_us } => Happened::ClockJumped { by_us },
-        other => Happened::Other { what: format!("{other:?}") },
+        Event::LeasesLost { count } => wire::Event::LeasesLost { count: count as u64 },
+        Event::StoreFailing { times } => wire::Event::StoreFailing { times },
+        Event::ClockJumped { by_us } => wire::Event::ClockJumped { by_us },
+        other => wire::Event::Other { what: format!("{other:?}") },
     }
 }

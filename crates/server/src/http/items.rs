@@ -24,7 +24,7 @@ pub(super) enum Broken {
 
 /// The position of the splitter in an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum ArrayState {
     /// Before the first item or the end.
     Open,
     /// After a comma.
@@ -42,14 +42,14 @@ pub(super) struct Items {
     /// Bytes of the buffer that were scanned already.
     seen: usize,
     form: Option<Form>,
-    stand: Stand,
+    state: ArrayState,
     max: usize,
 }
 
 impl Items {
     /// Items of at most `max` bytes.
     pub(super) fn new(max: usize) -> Self {
-        Self { buffer: BytesMut::new(), seen: 0, form: None, stand: Stand::Open, max }
+        Self { buffer: BytesMut::new(), seen: 0, form: None, state: ArrayState::Open, max }
     }
 
     /// The format; unknown before the first character.
@@ -101,7 +101,7 @@ impl Items {
                 let blank = rest.iter().all(u8::is_ascii_whitespace);
                 Ok((!blank).then_some(rest))
             }
-            Some(Form::Array) if self.stand == Stand::Closed => Ok(None),
+            Some(Form::Array) if self.state == ArrayState::Closed => Ok(None),
             Some(Form::Array) => Err(Broken::Half),
         }
     }
@@ -125,8 +125,8 @@ impl Items {
         while let Some(&byte) = self.buffer.get(self.seen) {
             self.seen += 1;
             let blank = byte.is_ascii_whitespace();
-            match &mut self.stand {
-                Stand::Item { depth, quoted, escaped } => {
+            match &mut self.state {
+                ArrayState::Item { depth, quoted, escaped } => {
                     if *quoted {
                         *quoted = *escaped || byte != b'"';
                         *escaped = !*escaped && byte == b'\\';
@@ -137,7 +137,7 @@ impl Items {
                         b'{' | b'[' => *depth += 1,
                         b'}' | b']' if *depth > 0 => *depth -= 1,
                         b',' | b']' if *depth == 0 => {
-                            self.stand = if byte == b',' { Stand::Comma } else { Stand::Closed };
+                            self.state = if byte == b',' { ArrayState::Comma } else { ArrayState::Closed };
                             let item = self.buffer.split_to(self.seen - 1).freeze();
                             self.buffer.advance(1);
                             self.seen = 0;
@@ -147,14 +147,14 @@ impl Items {
                     }
                 }
                 _ if blank => self.drop_seen(),
-                Stand::Open if byte == b']' => {
-                    self.stand = Stand::Closed;
+                ArrayState::Open if byte == b']' => {
+                    self.state = ArrayState::Closed;
                     self.drop_seen();
                 }
-                Stand::Open | Stand::Comma if !matches!(byte, b',' | b']') => {
+                ArrayState::Open | ArrayState::Comma if !matches!(byte, b',' | b']') => {
                     // This byte begins the item: handle it again in that state.
                     self.seen -= 1;
-                    self.stand = Stand::Item { depth: 0, quoted: false, escaped: false };
+                    self.state = ArrayState::Item { depth: 0, quoted: false, escaped: false };
                 }
                 _ => return Err(Broken::NotAnArray),
             }

@@ -86,32 +86,32 @@ pub fn listen(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(BUFFER_BYTES_MAX);
     let (close, closed) = watch::channel(false);
-    let door = Door {
+    let acceptor = Acceptor {
         http,
         tls,
         front,
-        places: Arc::new(ConnectionLimits::new(limits)),
+        connections: Arc::new(ConnectionLimits::new(limits)),
         refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
         refused: Arc::default(),
         close: closed,
     };
     let (stop, stopped) = oneshot::channel();
-    Ok(Listening { addr, stop, task: tokio::spawn(door.run(listener, stopped, close)) })
+    Ok(Listening { addr, stop, task: tokio::spawn(acceptor.run(listener, stopped, close)) })
 }
 
 #[derive(Clone)]
-struct Door {
+struct Acceptor {
     http: http1::Builder,
     tls: Option<TlsAcceptor>,
     front: Front,
-    places: Arc<ConnectionLimits>,
+    connections: Arc<ConnectionLimits>,
     refusals: Arc<Semaphore>,
     refused: Arc<Mutex<Refused>>,
     /// Turns true at the shutdown deadline: remaining connections are closed.
     close: watch::Receiver<bool>,
 }
 
-impl Door {
+impl Acceptor {
     async fn run(
         self,
         listener: TcpListener,
@@ -145,9 +145,9 @@ impl Door {
     fn take(&self, stream: TcpStream, from: IpAddr, watcher: Watcher) {
         // Responses are small; do not delay them by Nagle's algorithm.
         let _ = stream.set_nodelay(true);
-        match self.places.enter(from) {
-            Ok(place) => {
-                tokio::spawn(self.clone().serve(stream, watcher, place));
+        match self.connections.enter(from) {
+            Ok(permit) => {
+                tokio::spawn(self.clone().serve(stream, watcher, permit));
             }
             Err(limit) => {
                 let count = self.refused.lock().unwrap_or_else(PoisonError::into_inner).note(Instant::now());
@@ -163,23 +163,27 @@ impl Door {
     async fn serve(self, stream: TcpStream, watcher: Watcher, _permit: ConnectionPermit) {
         let mut close = self.close.clone();
         tokio::select! {
-            () = self.welcome(stream, watcher) => {}
+            () = self.handshake(stream, watcher) => {}
             _ = close.wait_for(|close| *close) => {}
         }
     }
 
-    async fn welcome(&self, stream: TcpStream, watcher: Watcher) {
+    async fn handshake(&self, stream: TcpStream, watcher: Watcher) {
         match &self.tls {
-            None => self.converse(stream, watcher).await,
+            None => self.serve_http(stream, watcher).await,
             Some(tls) => match timeout(HANDSHAKE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.converse(stream, watcher).await,
+                Ok(Ok(stream)) => self.serve_http(stream, watcher).await,
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                 Err(_) => tracing::debug!("TLS handshake timed out"),
             },
         }
     }
 
-    async fn converse(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static + Send, watcher: Watcher) {
+    async fn serve_http(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static + Send,
+        watcher: Watcher,
+    ) {
         let service = service_fn(|request| {
             let answer = self.front.clone().answer(request);
             async { Ok::<_, Infallible>(answer.await) }
@@ -193,12 +197,12 @@ impl Door {
 
     /// Sends a short error response without counting as a connection.
     fn refuse(&self, mut stream: TcpStream, limit: &'static str) {
-        let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
+        let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         if self.tls.is_some() {
             return; // Only the log tells.
         }
         tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             let _ = timeout(REFUSAL, async {
                 stream.write_all(&refusal(limit).await).await?;
                 stream.shutdown().await

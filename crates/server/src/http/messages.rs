@@ -6,6 +6,7 @@ use axum::{
     Json,
     body::Body,
     extract::{FromRequestParts, Path, Query, State},
+    response::Response,
 };
 use duly::{Changed, ErrorCode, MessageId, Record, Timestamp};
 use http::{HeaderMap, StatusCode, request::Parts};
@@ -13,6 +14,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use utoipa::IntoParams;
 
 use super::{
+    answer::{self, AnswerShare},
     app::App,
     body,
     caller::Who,
@@ -27,6 +29,8 @@ use crate::{
 
 /// Messages of one page.
 pub(super) const LIMIT_MAX: usize = 1_000;
+/// A page that has more bytes ends, and says where it goes on.
+const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// Schedule one message
 #[utoipa::path(
@@ -64,13 +68,13 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     who: Who,
     Path(id): Path<String>,
-) -> ApiResult<Json<Message>> {
+) -> ApiResult<Response> {
     who.need(Role::Read)?;
     require_visible(&app, &who, &id).await?;
     let record = app.duly.get(&id).await?.ok_or_else(|| Fault::not_found(&id))?;
     // Another message may have taken this id since the check.
     check_visible(&who, &id, &record)?;
-    Ok(Json(response::message(&record)))
+    answer::json(&app, &response::message(&record))
 }
 
 /// Give a waiting message another due time
@@ -178,13 +182,13 @@ pub(super) struct List {
     /// `pending`, `in_flight`, `delivered`, `dead` or `cancelled`; pending unless told otherwise.
     state: Option<String>,
     /// Only this sink.
-    sink: Option<String>,
+    pub(super) sink: Option<String>,
     /// Only this topic.
-    topic: Option<String>,
+    pub(super) topic: Option<String>,
     /// Due at or after: RFC 3339, or milliseconds since 1970.
-    due_from: Option<String>,
+    pub(super) due_from: Option<String>,
     /// Due before.
-    due_to: Option<String>,
+    pub(super) due_to: Option<String>,
     /// Where the page before ended.
     cursor: Option<String>,
     /// At most so many: 1 to 1,000, 100 unless told otherwise.
@@ -248,7 +252,7 @@ fn unread(rejection: &axum::extract::rejection::QueryRejection) -> Fault {
         (status = 200, description = "A page; bodies are left out", body = Page),
     )
 )]
-pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> ApiResult<Json<Page>> {
+pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> ApiResult<Response> {
     let list = asked(query)?;
     let state = select::state(list.state.as_deref().unwrap_or("pending"))?;
     page(&app, &who, list, state).await
@@ -261,7 +265,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
         (status = 200, description = "A page; bodies are left out", body = Page),
     )
 )]
-pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> ApiResult<Json<Page>> {
+pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> ApiResult<Response> {
     let list = asked(query)?;
     if list.state.as_deref().is_some_and(|state| state != "dead") {
         return Err(Fault::at(
@@ -273,23 +277,25 @@ pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
     page(&app, &who, list, duly::State::Dead).await
 }
 
-async fn page(app: &App, who: &Who, list: List, state: duly::State) -> ApiResult<Json<Page>> {
+async fn page(app: &App, who: &Who, list: List, state: duly::State) -> ApiResult<Response> {
     who.need(Role::Read)?.require_some_topic(list.topic.as_deref())?;
-    let mut query = select::query(state, list.sink.as_deref(), list.topic.as_deref())?;
-    let time = |text: &Option<String>, path| -> ApiResult<Option<Timestamp>> {
-        let read =
-            |text| duly::parse_time(text).map_err(|fault| Fault::at(ErrorCode::BadTime, path, fault.detail));
-        text.as_deref().map(read).transpose()
-    };
-    query.due_from = time(&list.due_from, "due_from")?;
-    query.due_to = time(&list.due_to, "due_to")?;
+    let mut query = select::listed(state, &list)?;
     query.after = list.cursor.as_deref().map(cursor).transpose()?;
     let words = ("a page has", "messages");
     let limit = Count { code: ErrorCode::TooMany, path: "limit", words, max: LIMIT_MAX };
     query.limit = limit.check(list.limit.unwrap_or(100))?;
     let page = app.duly.list(&query).await?;
-    let cursor = page.next.map(|(due, id)| format!("{}-{id}", due.as_millis()));
-    Ok(Json(Page { messages: page.records.iter().map(response::listed).collect(), cursor }))
+    let cursor = |(due, id): (Timestamp, MessageId)| format!("{}-{id}", due.as_millis());
+    let mut answer = answer::Messages::new(AnswerShare::default());
+    let mut last = None;
+    for record in &page.records {
+        if answer.len() > PAGE_BYTES_MAX || answer.push(app, &response::listed(record)).is_err() {
+            // The page ends before this one. The first has to have room.
+            return last.map(|last| answer.end(Some(&cursor(last)))).ok_or_else(answer::no_room);
+        }
+        last = Some((record.message.due, record.message.id.clone()));
+    }
+    Ok(answer.end(page.next.map(cursor).as_deref()))
 }
 
 fn cursor(text: &str) -> ApiResult<(Timestamp, MessageId)> {

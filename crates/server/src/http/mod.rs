@@ -1,11 +1,13 @@
 //! HTTP: one file per group of routes, one table of errors.
 
 mod addresses;
+mod answer;
 mod app;
 mod batch;
 mod body;
 mod bulk;
 mod caller;
+mod delivery;
 mod errors;
 mod events;
 mod fault;

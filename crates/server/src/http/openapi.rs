@@ -7,7 +7,7 @@ use duly::{Key, MessageId, Properties, Receive, SinkName, State, Tag, Timestamp,
 use serde_json::{Map, Value, json};
 
 use super::{messages, queues, receipts};
-use crate::wire::{DUE_MILLIS_MIN, Happened};
+use crate::wire::{DUE_MILLIS_MIN, Event};
 
 /// More than any configuration allows: the limits of a server are its own.
 const BATCH_MAX: u64 = 1_000_000;
@@ -252,20 +252,11 @@ fn millis_or(min: u64, max: u64, pattern: &str, description: &str) -> Value {
 }
 
 /// Shapes that have one type in the code, and several rules.
-fn added() -> [(&'static str, Value); 3] {
+fn added() -> [(&'static str, Value); 2] {
     let wait = u64::try_from(queues::WAIT_MAX.as_millis()).unwrap_or(u64::MAX);
     let lease = u64::try_from(queues::LEASE_MAX.as_millis()).unwrap_or(u64::MAX);
     let some = format!("^(?=.*[1-9]){}$", span());
     [
-        (
-            "DueTime",
-            millis_or(
-                DUE_MILLIS_MIN,
-                Timestamp::MAX.as_millis(),
-                &format!("^{}$", time()),
-                "The due time of a message: RFC 3339, or milliseconds since 1970. Numbers before 2001 are refused: they are seconds.",
-            ),
-        ),
         ("Wait", millis_or(0, wait, &format!("^{}$", span()), "A span of time, 60 s at most.")),
         ("Lease", millis_or(1, lease, &some, "A span of time, more than nothing, 12 h at most.")),
     ]
@@ -281,7 +272,6 @@ fn rules() -> Vec<(&'static str, Value)> {
     let receipts = json!({"maxItems": receipts::MAX, "items": {"type": "string", "pattern": receipt}});
     let mut single = at_most_one(&["body", "json", "body_base64"]);
     single.extend(at_most_one(&["delay", "deliver_at", "level"]));
-    let moment = format!("^(?:{}|[0-9]{{1,15}})$", time());
     vec![
         (
             "NewMessage",
@@ -298,7 +288,6 @@ fn rules() -> Vec<(&'static str, Value)> {
                     "propertyNames": property_name().rule(),
                     "additionalProperties": property_value(),
                 },
-                "deliver_at": at("DueTime"),
                 "priority": {"maximum": 9},
             }),
         ),
@@ -315,16 +304,15 @@ fn rules() -> Vec<(&'static str, Value)> {
         ),
         (
             "Moment",
-            json!({"+": millis_or(0, max, &moment, "A point in time: RFC 3339, or milliseconds since 1970.")}),
+            json!({"+": millis_or(DUE_MILLIS_MIN, max, &format!("^{}$", time()), "A point in time: RFC 3339, or milliseconds since 1970. Numbers before 2001 are refused: they are seconds.")}),
         ),
-        ("Reschedule", json!({"+": {"allOf": [one_of("delay", "deliver_at")]}, "deliver_at": at("DueTime")})),
+        ("Reschedule", json!({"+": {"allOf": [one_of("delay", "deliver_at")]}})),
         ("BulkRequest", json!({"+": {"allOf": [selection()]}, "ids": ids})),
         (
             "MovedRequest",
             json!({
                 "+": {"allOf": [selection(), one_of("delay", "deliver_at")]},
                 "ids": ids,
-                "deliver_at": at("DueTime"),
             }),
         ),
         ("Filter", json!({"sink": sink().or_null(), "topic": topic().or_null()})),
@@ -352,7 +340,7 @@ fn parameter_rule(path: &str, name: &str) -> Option<Value> {
     let states = [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled];
     match (path, name) {
         ("/v1/events", "types") => {
-            let kinds = Happened::KINDS.join("|");
+            let kinds = Event::KINDS.join("|");
             text(&format!("^(?:{kinds})(?:,(?:{kinds}))*$"))
         }
         ("/v1/events", _) => None,
@@ -361,7 +349,7 @@ fn parameter_rule(path: &str, name: &str) -> Option<Value> {
         (_, "id") => text(&format!("^{}$", id())),
         (_, "topic") => Some(topic().rule()),
         (_, "sink" | "name") => Some(sink().rule()),
-        (_, "due_from" | "due_to" | "from" | "to") => text(&format!("^(?:{}|[0-9]{{1,15}})$", time())),
+        (_, "due_from" | "due_to" | "from" | "to") => text(&format!("^(?:{}|[1-9][0-9]{{12,13}})$", time())),
         ("/v1/queues", "cursor") => None,
         (_, "cursor") => text(&format!("^[0-9]{{1,15}}-{}$", id())),
         (_, "limit" | "buckets") => Some(json!({"minimum": 1, "maximum": messages::LIMIT_MAX})),

@@ -15,6 +15,7 @@ use super::{
     caller::Who,
     fault::{ApiResult, Fault},
     messages::{Count, ReadQuery},
+    select,
 };
 use crate::{
     auth::Role,
@@ -114,12 +115,9 @@ pub(super) async fn forecast(
     State(app): State<Arc<App>>,
     ReadQuery { who, query: span }: ReadQuery<Span>,
 ) -> ApiResult<Json<Forecast>> {
-    let time = |text: &Option<String>, path: &str, otherwise| -> ApiResult<Timestamp> {
-        let Some(text) = text else { return Ok(otherwise) };
-        duly::parse_time(text).map_err(|fault| Fault::at(ErrorCode::BadTime, path, fault.detail))
-    };
-    let from = time(&span.from, "from", app.duly.now())?;
-    let to = time(&span.to, "to", from.saturating_add(duly::hours(1)))?;
+    let time = |text: &Option<String>, path| text.as_deref().map(|text| select::time(text, path)).transpose();
+    let from = time(&span.from, "from")?.unwrap_or_else(|| app.duly.now());
+    let to = time(&span.to, "to")?.unwrap_or_else(|| from.saturating_add(duly::hours(1)));
     let words = ("a forecast has", "parts");
     let bound = Count { code: ErrorCode::BadSpan, path: "buckets", words, max: 1_000 };
     let buckets = bound.check(span.buckets.unwrap_or(60))?;

@@ -6,6 +6,7 @@ use axum::{
     Json,
     body::Body,
     extract::{Path, State},
+    response::Response,
 };
 use duly::{ErrorCode, Lane, LaneStatus, Topic};
 use http::StatusCode;
@@ -16,9 +17,10 @@ use super::{
     app::App,
     body,
     caller::Who,
+    delivery,
     fault::{ApiResult, Fault},
     messages::{Count, ReadQuery},
-    receipts, response,
+    receipts,
 };
 use crate::{
     auth::Role,
@@ -48,11 +50,11 @@ pub(super) async fn receive(
     who: Who,
     Path(topic): Path<String>,
     sent: Body,
-) -> ApiResult<Json<Received>> {
+) -> ApiResult<Response> {
     who.need(Role::Consume)?.require_topic(&topic)?;
     let Receive { max, wait, lease } = body::json_or_default(&app, sent).await?;
     let want = want(max, wait.as_ref(), lease.as_ref())?;
-    take(&app, &[topic], want).await
+    delivery::receive(&app, &[topic], want).await
 }
 
 /// Receive due messages of several queues, waiting for the first if asked to
@@ -62,11 +64,7 @@ pub(super) async fn receive(
         (status = 200, description = "The messages; none if nothing came in time", body = Received),
     )
 )]
-pub(super) async fn receive_any(
-    State(app): State<Arc<App>>,
-    who: Who,
-    sent: Body,
-) -> ApiResult<Json<Received>> {
+pub(super) async fn receive_any(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Response> {
     who.need(Role::Consume)?;
     let ReceiveAny { topics, max, wait, lease } = body::json(&app, sent).await?;
     for (at, topic) in topics.iter().enumerate() {
@@ -75,16 +73,7 @@ pub(super) async fn receive_any(
             .map_err(|error| Fault::at(error.code, format!("topics[{at}]"), error.detail))?;
     }
     let want = want(max, wait.as_ref(), lease.as_ref())?;
-    take(&app, &topics, want).await
-}
-
-async fn take(app: &App, topics: &[String], want: duly::Receive) -> ApiResult<Json<Received>> {
-    let messages = tokio::select! {
-        messages = app.duly.receive_any(topics, want) => messages?,
-        // At shutdown a waiting receiver gets an empty response, and repeats the call at another server.
-        () = app.stopped() => Vec::new(),
-    };
-    Ok(Json(Received { messages: messages.into_iter().map(response::received).collect() }))
+    delivery::receive(&app, &topics, want).await
 }
 
 fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> ApiResult<duly::Receive> {

@@ -5,7 +5,7 @@ use duly::{Accepted, Body, ContentKind, Properties, Received, Record, State};
 use serde_json::value::RawValue;
 
 use super::intake::Target;
-use crate::wire;
+use crate::{draft::is_too_deep, wire};
 
 /// An accepted message.
 pub(super) fn accepted(target: Target, accepted: &Accepted) -> wire::Accepted {
@@ -117,9 +117,10 @@ fn properties(properties: &Properties) -> std::collections::BTreeMap<String, Str
     properties.iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// The body as it was sent: as JSON, text or base64. A body that does not match its content type falls back to the next of these.
+/// The body as it was sent: as JSON, text or base64. A body that does not match its content type falls back to the next of these. So does
+/// JSON that is nested too deep: HTTP refuses it, but sources, outboxes and the library send it.
 fn as_sent(sent: &Body) -> (Option<Box<RawValue>>, Option<String>, Option<String>) {
-    if sent.kind() == ContentKind::Json && !sent.is_empty() {
+    if sent.kind() == ContentKind::Json && !sent.is_empty() && !is_too_deep(sent.as_bytes()) {
         let text = String::from_utf8(sent.as_bytes().to_vec()).ok();
         if let Some(json) = text.and_then(|text| RawValue::from_string(text).ok()) {
             return (Some(json), None, None);

@@ -54,7 +54,8 @@ impl Trace {
     }
 }
 
-/// `00-<32 hexadecimal digits>-<16>-<2>`; later versions may go on after a dash.
+/// `00-<32 hexadecimal digits>-<16>-<2>`, version, trace, span and flags; later versions may go on after a dash. A trace or span of zeros is
+/// invalid by the standard.
 fn is_parent(text: &str) -> bool {
     let mut parts = text.splitn(5, '-');
     let mut is_hex = |len: usize| {
@@ -64,7 +65,8 @@ fn is_parent(text: &str) -> bool {
     };
     let is_well_formed = is_hex(2) && is_hex(32) && is_hex(16) && is_hex(2);
     let is_version = !text.starts_with("ff") && (!text.starts_with("00") || parts.next().is_none());
-    is_well_formed && is_version && text.len() <= STATE_MAX && !text[3..].starts_with(&"0".repeat(32))
+    let is_zero = |from: usize, len: usize| text[from..from + len].bytes().all(|digit| digit == b'0');
+    is_well_formed && is_version && text.len() <= STATE_MAX && !is_zero(3, 32) && !is_zero(36, 16)
 }
 
 #[cfg(test)]
@@ -86,6 +88,7 @@ mod tests {
             &format!("{PARENT}-x"),
             &PARENT.replacen("00", "ff", 1),
             &PARENT.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)),
+            &PARENT.replace("00f067aa0ba902b7", &"0".repeat(16)),
         ] {
             assert!(!is_parent(bad), "{bad}");
         }

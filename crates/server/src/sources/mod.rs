@@ -47,9 +47,10 @@ impl Sources {
         let (stopping, stopped) = watch::channel(false);
         #[cfg(feature = "rabbitmq")]
         let tasks = config.sources.iter().map(|(name, setup)| {
-            let into = rabbitmq::Into { duly: duly.clone(), topics: topics.clone() };
-            let bridge = rabbitmq::Bridge::new(name, setup, &config.limits, into, clock.clone());
-            tokio::spawn(bridge.run(stopped.clone()))
+            let destination = rabbitmq::Destination { duly: duly.clone(), topics: topics.clone() };
+            let source =
+                rabbitmq::RabbitmqSource::new(name, setup, &config.limits, destination, clock.clone());
+            tokio::spawn(source.run(stopped.clone()))
         });
         #[cfg(not(feature = "rabbitmq"))]
         let tasks = {

@@ -21,7 +21,7 @@ pub const CALM: Duration = Duration::from_secs(30);
 /// Checks in a row that must find the server not ready before the alert is raised. A single failed call raises none.
 const UNREADY_CHECKS: u32 = 2;
 /// Attempts needed before a failure rate is computed.
-const TRIES_MIN: u64 = 20;
+const ATTEMPTS_MIN: u64 = 20;
 
 /// The name of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ pub(super) struct Measurements {
     /// `None`: the store did not answer. Alerts about lanes stay as they were.
     pub(super) lanes: Option<Vec<LaneMeasurements>>,
     /// Attempts of the last minute.
-    pub(super) tried: AttemptCounts,
+    pub(super) attempts: AttemptCounts,
     /// The same, per topic that has rules of its own.
     pub(super) topics: BTreeMap<String, AttemptCounts>,
     /// `None`: the store did not answer.
@@ -126,7 +126,7 @@ type Key = (Name, Option<String>);
 pub(super) struct Watch {
     rules: AlertRules,
     sinks: BTreeSet<SinkName>,
-    on: BTreeMap<Key, On>,
+    on: BTreeMap<Key, ActiveAlert>,
     /// Checks in a row that found the server not ready.
     unready: u32,
     /// Checks in a row that found the server degraded.
@@ -134,7 +134,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Debug)]
-struct On {
+struct ActiveAlert {
     alert: Alert,
     /// Since when the condition is false.
     calm: Option<Monotonic>,
@@ -142,7 +142,7 @@ struct On {
     reported: u64,
 }
 
-impl On {
+impl ActiveAlert {
     /// The condition holds still. Returns whether to report the alert again.
     fn stands(&mut self, wrong: &Wrong) -> bool {
         self.alert.detail.clone_from(&wrong.detail);
@@ -163,7 +163,7 @@ impl Watch {
 
     /// The alerts that are on.
     pub(super) fn on(&self) -> Vec<Alert> {
-        self.on.values().map(|on| on.alert.clone()).collect()
+        self.on.values().map(|active| active.alert.clone()).collect()
     }
 
     pub(super) fn is_on(&self, name: Name, scope: Option<&str>) -> bool {
@@ -202,19 +202,22 @@ impl Watch {
                 since: now.wall().to_string(),
             };
             changes.push(alert.clone());
-            self.on.insert(key.clone(), On { alert, calm: None, reported: wrong.count.unwrap_or_default() });
+            self.on.insert(
+                key.clone(),
+                ActiveAlert { alert, calm: None, reported: wrong.count.unwrap_or_default() },
+            );
         }
-        self.on.retain(|key, on| {
+        self.on.retain(|key, active| {
             if !seen.answers(key.0) {
                 return true;
             }
-            if wrong.contains_key(key) || now.mono().since(*on.calm.get_or_insert(now.mono())) < CALM {
+            if wrong.contains_key(key) || now.mono().since(*active.calm.get_or_insert(now.mono())) < CALM {
                 return true;
             }
             changes.push(Alert {
                 state: AlertState::Cleared,
                 since: now.wall().to_string(),
-                ..on.alert.clone()
+                ..active.alert.clone()
             });
             false
         });
@@ -231,11 +234,11 @@ impl Watch {
         let orphan =
             |lane: &&LaneMeasurements| matches!(&lane.lane, Lane::Sink(sink) if !self.sinks.contains(sink));
         let (orphans, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(orphan);
-        let mut tried = seen.tried.clone();
+        let mut attempts = seen.attempts.clone();
         for topic in seen.topics.values() {
-            tried = tried.without(topic);
+            attempts = attempts.without(topic);
         }
-        judge(&self.rules.all, &rest, &tried, None, &mut wrong);
+        judge(&self.rules.all, &rest, &attempts, None, &mut wrong);
         // Dead letters count for every lane, also of sinks that left the configuration.
         judge_dead(&self.rules.all, rest.iter().chain(&orphans), None, &mut wrong);
         let nothing = AttemptCounts::default();
@@ -267,7 +270,7 @@ impl Watch {
 fn judge(
     rules: &Thresholds,
     lanes: &[&LaneMeasurements],
-    tried: &AttemptCounts,
+    attempts: &AttemptCounts,
     scope: Option<&str>,
     wrong: &mut BTreeMap<Key, Wrong>,
 ) {
@@ -283,13 +286,13 @@ fn judge(
     if let Some(limit) = rules.queue_length.filter(|limit| pending > *limit) {
         add(Name::QueueLength, Wrong::queue_length(pending, limit));
     }
-    let p99 = tried.lateness.quantile(0.99);
+    let p99 = attempts.lateness.quantile(0.99);
     if let Some(limit) = rules.lateness_p99.filter(|limit| p99 > *limit) {
-        add(Name::LatenessP99, Wrong::lateness(p99, limit, tried.lateness.count()));
+        add(Name::LatenessP99, Wrong::lateness(p99, limit, attempts.lateness.count()));
     }
-    let share = tried.failed as f64 / tried.count.max(1) as f64;
-    if let Some(limit) = rules.failure_rate.filter(|limit| tried.count >= TRIES_MIN && share > *limit) {
-        add(Name::FailureRate, Wrong::failures(tried.failed, tried.count, limit));
+    let share = attempts.failed as f64 / attempts.count.max(1) as f64;
+    if let Some(limit) = rules.failure_rate.filter(|limit| attempts.count >= ATTEMPTS_MIN && share > *limit) {
+        add(Name::FailureRate, Wrong::failures(attempts.failed, attempts.count, limit));
     }
 }
 

@@ -148,8 +148,8 @@ impl Telemetry {
         };
         let changes = {
             let mut state = self.state();
-            let (tried, topics) = state.samples.tried();
-            state.watch.evaluate(now, &Measurements { lanes, tried, topics, totals, failing, degraded })
+            let (attempts, topics) = state.samples.attempts();
+            state.watch.evaluate(now, &Measurements { lanes, attempts, topics, totals, failing, degraded })
         };
         changes.iter().for_each(|alert| self.publish(alert));
     }

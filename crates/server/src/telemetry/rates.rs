@@ -122,11 +122,11 @@ impl Samples {
     }
 
     /// Attempts of the last minute: all, and those of each watched topic.
-    pub(super) fn tried(&self) -> (AttemptCounts, BTreeMap<String, AttemptCounts>) {
+    pub(super) fn attempts(&self) -> (AttemptCounts, BTreeMap<String, AttemptCounts>) {
         let Some((first, last)) = self.ends(JUDGED_SPAN) else { return Default::default() };
         let nothing = AttemptCounts::default();
-        let topics = last.topics.iter().map(|(topic, tried)| {
-            (topic.clone(), tried.without(first.topics.get(topic).unwrap_or(&nothing)))
+        let topics = last.topics.iter().map(|(topic, attempts)| {
+            (topic.clone(), attempts.without(first.topics.get(topic).unwrap_or(&nothing)))
         });
         (last.all.without(&first.all), topics.collect())
     }

@@ -88,12 +88,12 @@ async fn every_alert_is_told_in_chinese_from_its_numbers() {
         ),
         (
             "lateness_p99",
-            AlertValues { measured_ms: Some(7_000), limit_ms: Some(5_000), tries: Some(40), ..none() },
+            AlertValues { measured_ms: Some(7_000), limit_ms: Some(5_000), attempts: Some(40), ..none() },
             "99% 的投递在 7.0 秒 内开始，上限为 5.0 秒；一分钟内共 40 次",
         ),
         (
             "failure_rate",
-            AlertValues { failed: Some(3), tries: Some(20), limit_rate: Some(0.1), ..none() },
+            AlertValues { failed: Some(3), attempts: Some(20), limit_rate: Some(0.1), ..none() },
             "一分钟内 20 次投递失败 3 次，上限为 10%",
         ),
         (

@@ -129,11 +129,16 @@ async fn names_that_no_url_can_hold_receipts_and_types_are_refused_by_their_plac
             bed.get(&format!("/v1/events?topic={escaped}")).await,
             bed.get(&format!("/v1/messages?topic={dots}")).await,
             bed.get(&format!("/v1/dead?topic={dots}")).await,
+        ] {
+            assert_eq!((answer.status.as_u16(), answer.code().as_str()), (422, "bad_topic"), "{answer:?}");
+            assert_eq!(answer.json()["path"], "topic", "{answer:?}");
+        }
+        for answer in [
             bed.post("/v1/messages/cancel", format!(r#"{{"filter":{topic},"dry_run":true}}"#)).await,
             bed.post("/v1/dead/purge", format!(r#"{{"filter":{topic}}}"#)).await,
         ] {
             assert_eq!((answer.status.as_u16(), answer.code().as_str()), (422, "bad_topic"), "{answer:?}");
-            assert_eq!(answer.json()["path"], "topic", "{answer:?}");
+            assert_eq!(answer.json()["path"], "filter.topic", "{answer:?}");
         }
     }
     for verb in ["ack", "nack", "extend"] {

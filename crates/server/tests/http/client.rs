@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use duly_client::{
     Client, Error, ErrorCode, EventFilter, ForecastSpan, Query,
     wire::{
-        BatchResult, BulkRequest, Extend, Filter, Happened, MovedRequest, Nack, NewMessage, Receive,
-        ReceiveAny, Reschedule,
+        BatchResult, BulkRequest, Event, Extend, Filter, MovedRequest, Nack, NewMessage, Receive, ReceiveAny,
+        Reschedule,
     },
 };
 use duly_server::auth::{Role, Token, Tokens};
@@ -126,7 +126,7 @@ async fn the_client_sees_the_whole_and_follows_it() {
     let mut events = client.events(&EventFilter { types, ..EventFilter::default() }).await.unwrap();
     client.send(&NewMessage::to("order").id("a").after(LATER)).await.unwrap();
     let event = events.next().await.unwrap().unwrap();
-    assert!(matches!(event.happened(), Some(Happened::Accepted { id, .. }) if id == "a"), "{event:?}");
+    assert!(matches!(event.parse(), Some(Event::Accepted { id, .. }) if id == "a"), "{event:?}");
 
     assert_eq!(client.stats().await.unwrap().totals.pending, 1);
     let forecast =

@@ -129,7 +129,7 @@ async fn addresses_queries_and_selections_are_checked() {
         (Method::GET, "/v1/messages?due_from=x", "", "bad_time"),
         (Method::GET, "/v1/dead?state=pending", "", "bad_state"),
         (Method::GET, "/v1/forecast?buckets=0", "", "bad_span"),
-        (Method::GET, "/v1/forecast?from=2000&to=1000", "", "bad_span"),
+        (Method::GET, "/v1/forecast?from=2000000000000&to=1000000000000", "", "bad_span"),
         (Method::GET, "/v1/forecast?from=x", "", "bad_time"),
         (Method::POST, "/v1/messages/cancel", "{}", "bad_selection"),
         (Method::POST, "/v1/messages/cancel", r#"{"ids":["a"],"filter":{}}"#, "bad_selection"),
@@ -167,6 +167,180 @@ async fn more_pending_than_allowed_is_refused_and_deliveries_go_on() {
     assert_eq!(bed.post("/v1/messages", r#"{"topic":"a"}"#).await.code(), "too_many_pending");
     assert_eq!(bed.receive("a", 10).await.len(), 1);
     bed.send(json!({"topic": "a", "delay": "1h"})).await;
+}
+
+/// The schema itself, wherever a reference leads.
+fn resolved<'a>(api: &'a Value, schema: &'a Value) -> &'a Value {
+    let name = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+    name.map_or(schema, |name| &api["components"]["schemas"][name])
+}
+
+/// Bodies that have an array in the place of one of their objects, at any depth, each with the path of the array. `body` is a
+/// valid body, and `put` puts a value in the place of `schema`.
+fn arrays_for_objects(
+    api: &Value,
+    schema: &Value,
+    path: &str,
+    put: &dyn Fn(Value) -> Value,
+    found: &mut Vec<(Value, String)>,
+) {
+    let schema = resolved(api, schema);
+    for key in ["oneOf", "anyOf"] {
+        for part in schema[key].as_array().into_iter().flatten() {
+            arrays_for_objects(api, part, path, put, found);
+        }
+    }
+    if schema["type"] != "object" {
+        return;
+    }
+    for array in [json!([]), json!(["q", "order"]), json!([3]), json!([null])] {
+        found.push((put(array), path.to_owned()));
+    }
+    for (field, part) in schema["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
+        let inside = |value: Value| {
+            let mut object = json!({});
+            if path == *field {
+                for needed in schema["required"].as_array().into_iter().flatten() {
+                    let needed = needed.as_str().unwrap();
+                    let is_list = schema["properties"][needed]["type"] == "array";
+                    object[needed] = if is_list { json!([]) } else { json!("q") };
+                }
+            }
+            object[field] = value;
+            put(object)
+        };
+        arrays_for_objects(api, part, &path, &inside, found);
+    }
+}
+
+/// Serde reads an array as the fields of a struct in their order: `{"filter":[]}` would be a filter that matches everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_array_in_the_place_of_an_object_is_refused_in_every_request() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "q", "id": "waits", "delay": "1h"})).await;
+    let api = bed.get("/openapi.json").await.json();
+    let mut paths = BTreeSet::new();
+    for (route, item) in api["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+            let mut bodies = Vec::new();
+            if route.ends_with("/batch") {
+                arrays_for_objects(&api, &schema["items"], "", &|body| body, &mut bodies);
+            } else {
+                arrays_for_objects(&api, schema, "", &|body| body, &mut bodies);
+            }
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let target = route.replace("{topic}", "q").replace("{id}", "waits");
+            for (body, path) in bodies {
+                let what = format!("{method} {route} {body}");
+                let refusal = if route.ends_with("/batch") {
+                    // One line for an object. An array of them is the batch itself.
+                    let items = json!([body]).to_string();
+                    bed.call(method.clone(), &target, items).await.json()[0]["error"].clone()
+                } else {
+                    let answer = bed.call(method.clone(), &target, body.to_string()).await;
+                    assert_eq!(answer.status, 422, "{what}: {answer:?}");
+                    answer.json()
+                };
+                assert_eq!(refusal["code"], "bad_field", "{what}: {refusal}");
+                assert_eq!(refusal["path"].as_str().unwrap_or_default(), path, "{what}: {refusal}");
+                paths.insert(path);
+            }
+        }
+    }
+    let wanted = ["", "filter", "properties", "retry"].map(str::to_owned);
+    assert_eq!(paths, BTreeSet::from(wanted), "objects within requests");
+    let kept = bed.get("/v1/messages/waits").await.json();
+    assert_eq!(kept["state"], "pending", "{kept}");
+}
+
+/// In milliseconds they would be January 1970: a filter that begins there matches everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn seconds_are_refused_wherever_messages_are_selected_by_time() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "q", "id": "waits", "delay": "1h"})).await;
+    for seconds in [json!(1_767_225_600), json!("1767225600"), json!(0), json!(978_307_199_999_u64)] {
+        let changes =
+            ["messages/cancel", "messages/reschedule", "messages/fire", "dead/replay", "dead/purge"];
+        for (change, field) in changes.iter().flat_map(|change| [(change, "due_from"), (change, "due_to")]) {
+            let mut body = json!({"filter": {field: seconds}});
+            if change.ends_with("reschedule") {
+                body["delay"] = json!("2h");
+            }
+            let answer = bed.post(&format!("/v1/{change}"), body.to_string()).await;
+            assert_eq!(answer.code(), "bad_time", "{change} {body}: {answer:?}");
+            assert_eq!(answer.json()["path"], format!("filter.{field}"), "{change} {body}");
+        }
+        let body = json!({"filter": {}, "as_of": seconds}).to_string();
+        for change in ["messages/cancel", "messages/fire"] {
+            let answer = bed.post(&format!("/v1/{change}"), body.clone()).await;
+            assert_eq!(
+                (answer.code().as_str(), &answer.json()["path"]),
+                ("bad_time", &json!("as_of")),
+                "{body}"
+            );
+        }
+        let text = seconds.to_string().replace('"', "");
+        for (list, field) in [
+            ("messages", "due_from"),
+            ("messages", "due_to"),
+            ("dead", "due_from"),
+            ("dead", "due_to"),
+            ("forecast", "from"),
+            ("forecast", "to"),
+        ] {
+            let answer = bed.get(&format!("/v1/{list}?{field}={text}")).await;
+            assert_eq!(
+                (answer.code().as_str(), &answer.json()["path"]),
+                ("bad_time", &json!(field)),
+                "{list}"
+            );
+        }
+    }
+    let answer = bed.post("/v1/messages/cancel", r#"{"filter":{"due_from":1767225600}}"#).await.json();
+    assert!(answer["detail"].as_str().unwrap().contains("send 1767225600000"), "{answer}");
+    assert_eq!(bed.get("/v1/messages/waits").await.json()["state"], "pending");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_of_a_filter_has_its_path() {
+    let bed = Bed::new().await;
+    for (filter, code, path) in [
+        (json!({"topic": ""}), "bad_topic", "filter.topic"),
+        (json!({"topic": "."}), "bad_topic", "filter.topic"),
+        (json!({"sink": "a/b"}), "bad_sink", "filter.sink"),
+        (json!({"due_from": "x"}), "bad_time", "filter.due_from"),
+        (json!({"due_to": "x"}), "bad_time", "filter.due_to"),
+        (json!({"colour": "x"}), "bad_field", "filter.colour"),
+    ] {
+        let answer = bed.post("/v1/messages/cancel", json!({"filter": filter}).to_string()).await;
+        assert_eq!((answer.code().as_str(), &answer.json()["path"]), (code, &json!(path)), "{filter}");
+    }
+    for (query, path) in [("topic=", "topic"), ("sink=a%2Fb", "sink")] {
+        assert_eq!(bed.get(&format!("/v1/messages?{query}")).await.json()["path"], path, "{query}");
+    }
+}
+
+/// In the query of a URL a plus sign stands for a space.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offset_with_a_bare_plus_sign_is_read_in_a_query() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "q", "id": "early", "deliver_at": "2036-11-15T17:14:59Z"})).await;
+    bed.send(json!({"topic": "q", "id": "late", "deliver_at": "2036-11-15T17:15:00Z"})).await;
+    for at in ["2036-11-15T18:15:00+01:00", "2036-11-15T18:15:00%2B01:00", "2036-11-15+18:15:00+01:00"] {
+        let list = bed.get(&format!("/v1/messages?due_from={at}")).await.json();
+        let ids: Vec<_> = list["messages"].as_array().unwrap().iter().map(|message| &message["id"]).collect();
+        assert_eq!(ids, ["late"], "{at}");
+        let forecast = bed.get(&format!("/v1/forecast?buckets=1&from={at}")).await.json();
+        assert_eq!(forecast["buckets"][0]["from"], "2036-11-15T17:15:00.000Z", "{at}");
+    }
+    // Elsewhere a space is no offset, and a time without one is not a time.
+    for bad in ["2036-11-15T18:15:00+", "2036-11-15+18:15", "2036-11-15T18:15:00+01:0"] {
+        assert_eq!(bed.get(&format!("/v1/messages?due_from={bad}")).await.code(), "bad_time", "{bad}");
+    }
+    let spaced = json!({"filter": {"due_from": "2036-11-15T18:15:00 01:00"}}).to_string();
+    assert_eq!(bed.post("/v1/messages/cancel", spaced).await.code(), "bad_time");
 }
 
 /// Words of the parser and of Rust, which nobody who calls has heard of.

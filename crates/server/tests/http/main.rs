@@ -19,6 +19,7 @@ mod rights;
 mod schema;
 mod secure;
 mod settings;
+mod slow_readers;
 mod sources;
 mod sql;
 mod target;

@@ -40,7 +40,7 @@ async fn a_head_that_never_ends_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_a_body_is_not_taken() {
+async fn an_incomplete_body_is_not_taken() {
     let bed = Bed::new().await;
     let mut stream = TcpStream::connect(bed.addr()).await.unwrap();
     stream
@@ -52,7 +52,7 @@ async fn half_a_body_is_not_taken() {
     stream.shutdown().await.unwrap();
     let mut answer = String::new();
     let _ = tokio::time::timeout(SOON, stream.read_to_string(&mut answer)).await.expect("it ends");
-    assert!(answer.is_empty() || answer.contains("half_a_body"), "{answer}");
+    assert!(answer.is_empty() || answer.contains("incomplete_body"), "{answer}");
     assert_eq!(bed.get("/v1/stats").await.json()["totals"]["accepted"], 0);
 }
 

@@ -231,6 +231,13 @@ async fn a_route_reaches_the_topics_of_the_token_and_no_other() {
                     let (theirs, nobodys) = (answer("theirs-waits").await, answer("nobodys").await);
                     assert_eq!(theirs, nobodys, "{what}: somebody else's message is told from none");
                     assert_eq!(theirs.0, 404, "{what}");
+                    let own = format!("{token}-{method}{}", path.ends_with("/fire")).to_lowercase();
+                    let message = json!({"topic": "own", "id": own, "delay": "1h"}).to_string();
+                    let sent = tenants.call("all-admin", "POST", "/v1/messages", &message).await;
+                    assert_eq!(sent.status, 201, "{what}: {sent:?}");
+                    let (status, body) = answer(&own).await;
+                    assert_eq!(status, 200, "{what}: its own, {body}");
+                    assert!(body.contains(r#""id":"ID""#), "{what}: its own, {body}");
                     continue;
                 }
                 Whole | Path | Body(_) | Many | Query => refused("theirs").await,

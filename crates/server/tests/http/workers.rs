@@ -1,5 +1,6 @@
 //! What a worker needs: reasons, giving up, bodies as they were sent, several queues.
 
+use duly::{Body, ContentKind, Message};
 use duly_server::auth::{Role, Token, Tokens};
 use http::Method;
 use serde_json::{Value, json};
@@ -108,6 +109,29 @@ async fn a_body_is_received_as_it_was_sent() {
             assert_eq!(message.get(field), want.get(field), "{number} {field}");
         }
     }
+}
+
+/// Sources, outboxes and the library accept what HTTP refuses. In one answer with others it would break the worker's parser.
+#[tokio::test(flavor = "multi_thread")]
+async fn json_nested_deeper_than_readers_take_is_received_as_text() {
+    let bed = Bed::new().await;
+    let nested = |depth: usize| format!("{}\"[[\"{}", "[".repeat(depth), "]".repeat(depth));
+    for (id, depth) in [("deep", 501), ("deeper", 100_000), ("fits", 100)] {
+        let body = Body::from_parts(ContentKind::Json, nested(depth).into_bytes());
+        bed.duly().send(Message::to("q").id(id).body(body)).await.unwrap();
+    }
+    let received = bed.receive("q", 10).await;
+    for message in &received {
+        assert_eq!(message["content_type"], "application/json");
+        match message["id"].as_str().unwrap() {
+            "fits" => assert_eq!((message["json"].to_string(), message.get("body")), (nested(100), None)),
+            id => {
+                let depth = if id == "deep" { 501 } else { 100_000 };
+                assert_eq!((message.get("json"), &message["body"]), (None, &json!(nested(depth))), "{id}");
+            }
+        }
+    }
+    assert_eq!(received.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

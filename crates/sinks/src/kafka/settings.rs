@@ -9,7 +9,7 @@ use super::{
     config::{KafkaConfig, Mechanism},
     context::DEBUG,
 };
-use crate::tls::{authorities, identity};
+use crate::tls::{authorities, check_openssl_identity};
 
 /// One call is given at least this: the library looks for what is out of time about once a second.
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(2);
@@ -104,7 +104,8 @@ fn check_files(config: &KafkaConfig, fault: &mut impl FnMut(&str, &str)) {
     if let Some(Err(detail)) = config.ca.as_deref().map(authorities) {
         fault("ca", &detail);
     }
-    if let Err((path, detail)) = identity(config.client_cert.as_deref(), config.client_key.as_deref()) {
+    let checked = check_openssl_identity(config.client_cert.as_deref(), config.client_key.as_deref());
+    if let Err((path, detail)) = checked {
         fault(path, &detail);
     }
 }

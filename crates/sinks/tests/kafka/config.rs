@@ -23,6 +23,19 @@ fn every_fault_is_told_at_once() {
     assert_eq!(faults("brokers = 'a:1'\ntls = true\nca = '/no/such.pem'").last().unwrap(), "ca");
 }
 
+/// The files are for OpenSSL. rustls, which the other sinks use, knows no key of P-521.
+#[cfg(feature = "kafka-tls")]
+#[test]
+fn a_key_that_only_openssl_knows_is_accepted() {
+    let folder = format!("{}/tests/kafka", env!("CARGO_MANIFEST_DIR"));
+    let settings = format!(
+        "brokers = 'a:1'\ntls = true\nclient_cert = '{folder}/p521.pem'\nclient_key = '{folder}/p521.key'"
+    );
+    assert_eq!(faults(&settings), [""; 0]);
+    let settings = settings.replace("p521.key", "p521.pem");
+    assert_eq!(faults(&settings), ["client_key"], "a certificate is no key");
+}
+
 #[cfg(not(feature = "kafka-tls"))]
 #[test]
 fn a_build_without_tls_says_so() {

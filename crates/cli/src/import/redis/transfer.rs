@@ -160,7 +160,7 @@ impl<'a> Transfer<'a> {
                     let code = ErrorCode::parse(&error.code);
                     let status = code.map_or(422, ErrorCode::status);
                     // Of these the others would hear the same.
-                    if status >= 500 || status == 429 || error.code == "unknown_sink" {
+                    if status >= 500 || status == 429 || code == Some(ErrorCode::UnknownSink) {
                         let refused = Failure::failed(words);
                         let is_transient = code.is_some_and(ErrorCode::is_transient);
                         failure = Some(if is_transient { refused.transient() } else { refused });

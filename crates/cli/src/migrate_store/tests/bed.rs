@@ -27,7 +27,7 @@ use super::{
         parked,
         report::Report,
     },
-    wire::{Meddler, Wired, Wires},
+    connections::{ConnectedStore, Connections, Meddler},
 };
 use crate::{Failure, Output, progress::Progress};
 
@@ -223,14 +223,14 @@ impl Bed {
         }
     }
 
-    /// One run of the move, over these wires.
-    pub(super) async fn run(&self, wires: Wires, change: impl FnOnce(&mut Options)) -> Run {
-        self.run_over(Arc::new(wires), change).await
+    /// One run of the move, over these connections.
+    pub(super) async fn run(&self, connections: Connections, change: impl FnOnce(&mut Options)) -> Run {
+        self.run_over(Arc::new(connections), change).await
     }
 
-    async fn run_over(&self, wires: Arc<Wires>, change: impl FnOnce(&mut Options)) -> Run {
+    async fn run_over(&self, connections: Arc<Connections>, change: impl FnOnce(&mut Options)) -> Run {
         let end = |store: &MemoryStore, shown: &str| {
-            let store = Arc::new(Wired { inner: store.clone(), wires: wires.clone() });
+            let store = Arc::new(ConnectedStore { inner: store.clone(), connections: connections.clone() });
             Arc::new(End { store, clock: Arc::new(self.clock.clone()), shown: shown.into() })
         };
         let ends = (end(&self.source, "source"), end(&self.target, "target"), own_name());
@@ -250,14 +250,14 @@ impl Bed {
         let progress = Progress::of_messages(&out, 0);
         let mut migration = Migration::new(ends, options, (&out, &progress)).unwrap();
         let done = migration.run().await;
-        Run { done, report: migration.report, calls: wires.calls() }
+        Run { done, report: migration.report, calls: connections.calls() }
     }
 
     /// The same, and gives the call that the store has still to do.
-    pub(super) async fn run_and_keep(&self, wires: Wires) -> (Run, Option<Meddler>) {
-        let wires = Arc::new(wires);
-        let run = self.run_over(wires.clone(), |_| ()).await;
-        (run, wires.late())
+    pub(super) async fn run_and_keep(&self, connections: Connections) -> (Run, Option<Meddler>) {
+        let connections = Arc::new(connections);
+        let run = self.run_over(connections.clone(), |_| ()).await;
+        (run, connections.late())
     }
 
     /// The nodes of both deliver everything, and each message came once, unless a cancel of it was done: then not at all.

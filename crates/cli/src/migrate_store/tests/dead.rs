@@ -9,8 +9,8 @@ use duly_stores::{MemoryStore, memory};
 use super::{
     CUTS,
     bed::{Bed, COUNT, LANE, now},
+    connections::{Connections, Cut},
     meddler,
-    wire::{Cut, Wires},
 };
 
 /// How a dead letter must be where it is: once, with all that it has behind it.
@@ -38,7 +38,7 @@ fn with_dead() -> (Bed, Vec<MessageId>) {
 
 /// So many calls it takes to move all of it.
 async fn calls() -> usize {
-    with_dead().0.run(Wires::default(), |_| ()).await.calls
+    with_dead().0.run(Connections::default(), |_| ()).await.calls
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn dead_letters_move_with_their_past_and_pauses_come_along() {
     let (bed, ids) = with_dead();
     let lane = Lane::Queue(Topic::parse(LANE).unwrap());
     now(bed.source.set_paused(&lane, true)).unwrap();
-    let run = bed.run(Wires::default(), |_| ()).await;
+    let run = bed.run(Connections::default(), |_| ()).await;
     run.done.unwrap();
     let report = run.report;
     assert_eq!((report.counts.moved, report.counts.dead, report.left.dead), (COUNT as u64 - 2, 2, 0));
@@ -62,8 +62,8 @@ async fn dead_letters_are_replayed_at_the_target_if_that_is_wanted_wherever_it_i
     for at in 0..calls().await + 2 {
         for cut in CUTS {
             let (bed, ids) = with_dead();
-            let _ = bed.run(Wires::cut(at, cut), |options| options.replay_dead = true).await;
-            let run = bed.run(Wires::default(), |options| options.replay_dead = true).await;
+            let _ = bed.run(Connections::cut(at, cut), |options| options.replay_dead = true).await;
+            let run = bed.run(Connections::default(), |options| options.replay_dead = true).await;
             run.done.unwrap();
             assert_eq!(run.report.left.dead, 0);
             for id in &ids {
@@ -82,14 +82,14 @@ async fn killed_at_any_call_each_dead_letter_is_at_one_of_the_two_whatever_other
             for deed in ["nothing", "replay", "replay, and it dies again"] {
                 let context = format!("killed at call {at} ({cut:?}), then {deed}");
                 let (bed, ids) = with_dead();
-                assert!(bed.run(Wires::cut(at, cut), |_| ()).await.done.is_err(), "{context}");
+                assert!(bed.run(Connections::cut(at, cut), |_| ()).await.done.is_err(), "{context}");
                 let replayed = if deed == "nothing" { Vec::new() } else { bed.replay(&bed.source, &ids) };
                 if deed == "replay, and it dies again" {
                     bed.bury();
                 }
                 // What was replayed has lost its copy by the first run, and is moved by the second.
                 for _ in 0..2 {
-                    bed.run(Wires::default(), |_| ()).await.done.unwrap();
+                    bed.run(Connections::default(), |_| ()).await.done.unwrap();
                 }
                 let still_dead = |id: &&MessageId| deed != "replay" || !replayed.contains(id);
                 let dead: Vec<_> = ids.iter().filter(still_dead).cloned().collect();
@@ -116,9 +116,9 @@ async fn a_dead_letter_whose_id_the_target_delivered_long_ago_is_copied_like_any
                     let settle = Settle { receipt, settlement: Settlement::Delivered { receipt: None } };
                     now(bed.target.settle(bed.clock.now(), vec![settle])).unwrap();
                 }
-                let wires = Wires::cut(cut_at, cut);
-                wires.meddle(at, meddler(&bed, |bed| bed.clock.advance(hours(2))));
-                let _ = bed.run(wires, |_| ()).await;
+                let connections = Connections::cut(cut_at, cut);
+                connections.meddle(at, meddler(&bed, |bed| bed.clock.advance(hours(2))));
+                let _ = bed.run(connections, |_| ()).await;
                 let copies = now(bed.target.get(&ids)).unwrap();
                 let is_dead = |copy: &&duly::Record| copy.state == State::Dead;
                 let copied = copies.iter().flatten().filter(is_dead).count();
@@ -127,7 +127,7 @@ async fn a_dead_letter_whose_id_the_target_delivered_long_ago_is_copied_like_any
                 bed.clock.advance(hours(2));
                 now(bed.target.sweep(bed.clock.now(), &[])).unwrap();
                 for _ in 0..2 {
-                    bed.run(Wires::default(), |_| ()).await.done.unwrap();
+                    bed.run(Connections::default(), |_| ()).await.done.unwrap();
                 }
                 bed.check(&format!("past retention before call {at}, killed at call {cut_at} ({cut:?})"));
             }
@@ -140,13 +140,13 @@ async fn a_dead_letter_whose_id_the_target_delivered_long_ago_is_copied_like_any
 async fn what_is_replayed_at_the_source_at_any_moment_arrives_once() {
     for at in 0..calls().await {
         let (bed, ids) = with_dead();
-        let (wires, replayed) = (Wires::default(), Arc::new(Mutex::new(Vec::new())));
+        let (connections, replayed) = (Connections::default(), Arc::new(Mutex::new(Vec::new())));
         let (its_ids, its_replayed) = (ids.clone(), replayed.clone());
-        wires.meddle(at, {
+        connections.meddle(at, {
             meddler(&bed, move |bed| *its_replayed.lock().unwrap() = bed.replay(&bed.source, &its_ids))
         });
-        bed.run(wires, |_| ()).await.done.unwrap();
-        bed.run(Wires::default(), |_| ()).await.done.unwrap();
+        bed.run(connections, |_| ()).await.done.unwrap();
+        bed.run(Connections::default(), |_| ()).await.done.unwrap();
         let replayed = replayed.lock().unwrap();
         let dead: Vec<_> = ids.iter().filter(|id| !replayed.contains(id)).cloned().collect();
         let context = format!("replayed before call {at}");
@@ -163,7 +163,7 @@ async fn a_call_about_dead_letters_that_is_done_late_loses_none() {
                 let context =
                     format!("call {at} late, replayed {is_replayed}, before the next run {is_late_first}");
                 let (bed, ids) = with_dead();
-                let (_, late) = bed.run_and_keep(Wires::cut(at, Cut::Late)).await;
+                let (_, late) = bed.run_and_keep(Connections::cut(at, Cut::Late)).await;
                 let Some(late) = late else { continue };
                 if is_replayed {
                     bed.replay(&bed.source, &ids);
@@ -172,14 +172,14 @@ async fn a_call_about_dead_letters_that_is_done_late_loses_none() {
                 let in_time = |options: &mut super::super::migration::Options| options.late = hours(1);
                 if is_late_first {
                     late();
-                    bed.run(Wires::default(), in_time).await.done.unwrap();
+                    bed.run(Connections::default(), in_time).await.done.unwrap();
                 } else {
-                    bed.run(Wires::default(), in_time).await.done.unwrap();
+                    bed.run(Connections::default(), in_time).await.done.unwrap();
                     late();
                 }
                 bed.clock.advance(hours(2));
                 for _ in 0..2 {
-                    bed.run(Wires::default(), |_| ()).await.done.unwrap();
+                    bed.run(Connections::default(), |_| ()).await.done.unwrap();
                 }
                 // A purge that met what was replayed and died again left the copy of before: the time of the replay is missing.
                 for record in now(bed.target.get(&ids)).unwrap().into_iter().flatten() {
@@ -196,10 +196,10 @@ async fn a_call_about_dead_letters_that_is_done_late_loses_none() {
 async fn a_move_of_dead_letters_that_is_given_up_is_cleared_up() {
     for at in 0..calls().await {
         let (bed, ids) = with_dead();
-        let _ = bed.run(Wires::cut(at, Cut::After), |_| ()).await;
-        bed.run(Wires::default(), |options| options.tidy = true).await.done.unwrap();
+        let _ = bed.run(Connections::cut(at, Cut::After), |_| ()).await;
+        bed.run(Connections::default(), |options| options.tidy = true).await.done.unwrap();
         let back = bed.back();
-        back.run(Wires::default(), |_| ()).await.done.unwrap();
+        back.run(Connections::default(), |_| ()).await.done.unwrap();
         check_dead(&back, &ids, &format!("killed after call {at}, cleared up, moved back"));
     }
 }
@@ -210,7 +210,7 @@ async fn a_dead_letter_whose_id_means_something_else_at_the_target_stays_and_is_
     let mut other = bed.message_of(&ids[0]);
     other.body = duly::Body::text("something else");
     bed.accept(&bed.target, &other);
-    let run = bed.run(Wires::default(), |_| ()).await;
+    let run = bed.run(Connections::default(), |_| ()).await;
     run.done.unwrap();
     assert_eq!((run.report.counts.dead, run.report.kept.dead_kept, run.report.complete), (1, 1, true));
     assert_eq!(run.report.settlement().unwrap_err().code(), 4);
@@ -220,14 +220,14 @@ async fn a_dead_letter_whose_id_means_something_else_at_the_target_stays_and_is_
 
 #[tokio::test]
 async fn a_try_that_ends_at_the_source_after_its_message_was_parked_is_not_forgotten() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     let mut stayed = 0;
     for at in 0..calls {
-        let (bed, wires) = (Bed::new(), Wires::default());
+        let (bed, connections) = (Bed::new(), Connections::default());
         let taken = Arc::new(Mutex::new(Vec::new()));
         let its_taken = taken.clone();
-        wires.meddle(at, meddler(&bed, move |bed| *its_taken.lock().unwrap() = bed.claim(&bed.source)));
-        bed.run(wires, |_| ()).await.done.unwrap();
+        connections.meddle(at, meddler(&bed, move |bed| *its_taken.lock().unwrap() = bed.claim(&bed.source)));
+        bed.run(connections, |_| ()).await.done.unwrap();
         let taken: Vec<_> = taken.lock().unwrap().drain(..).collect();
         stayed += taken.len();
         let ids: Vec<_> = taken.iter().map(|leased| leased.message.id.clone()).collect();
@@ -238,7 +238,7 @@ async fn a_try_that_ends_at_the_source_after_its_message_was_parked_is_not_forgo
             now(bed.source.settle(bed.clock.now(), vec![settle])).unwrap();
         }
         for _ in 0..2 {
-            bed.run(Wires::default(), |_| ()).await.done.unwrap();
+            bed.run(Connections::default(), |_| ()).await.done.unwrap();
         }
         for record in now(bed.target.get(&ids)).unwrap().into_iter().flatten() {
             let context = format!("claimed before call {at}: {record:?}");

@@ -1,9 +1,9 @@
 //! The move between two stores in memory, with its process killed at every call, and others at work meanwhile.
 
 mod bed;
+mod connections;
 mod dead;
 mod others;
-mod wire;
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use duly_stores::memory;
 
 use self::{
     bed::{Bed, COUNT, id, now},
-    wire::{Cut, Meddler, Wires},
+    connections::{Connections, Cut, Meddler},
 };
 
 const CUTS: [Cut; 3] = [Cut::Before, Cut::Half, Cut::After];
@@ -49,7 +49,7 @@ fn meddler(bed: &Bed, deed: impl FnOnce(&Bed) + Send + 'static) -> Meddler {
 async fn everything_is_moved_as_it_was() {
     let bed = Bed::new();
     bed.clock.advance(hours(1));
-    let run = bed.run(Wires::default(), |_| ()).await;
+    let run = bed.run(Connections::default(), |_| ()).await;
     run.done.unwrap();
     assert_eq!((run.report.counts.moved, run.report.complete), (COUNT as u64, true));
     for number in 0..COUNT {
@@ -62,16 +62,16 @@ async fn everything_is_moved_as_it_was() {
 
 #[tokio::test]
 async fn killed_at_any_call_and_run_again_each_message_is_delivered_once_whatever_others_do_meanwhile() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     assert!(calls > 20, "{calls}");
     for (deed, do_it) in DEEDS {
         for at in 0..calls {
             for cut in CUTS {
                 let context = format!("killed at call {at} ({cut:?}), then {deed}");
                 let bed = Bed::new();
-                assert!(bed.run(Wires::cut(at, cut), |_| ()).await.done.is_err(), "{context}");
+                assert!(bed.run(Connections::cut(at, cut), |_| ()).await.done.is_err(), "{context}");
                 do_it(&bed);
-                bed.run(Wires::default(), |_| ()).await.done.unwrap();
+                bed.run(Connections::default(), |_| ()).await.done.unwrap();
                 bed.check(&context);
             }
         }
@@ -80,16 +80,16 @@ async fn killed_at_any_call_and_run_again_each_message_is_delivered_once_whateve
 
 #[tokio::test]
 async fn whatever_others_do_at_any_moment_and_wherever_it_is_killed_then_each_message_is_delivered_once() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     for (deed, do_it) in &DEEDS[1..] {
         for at in 0..calls {
             for cut_at in (at..calls + 2).chain([usize::MAX]) {
                 let context = format!("{deed} before call {at}, killed after call {cut_at}");
                 let bed = Bed::new();
-                let wires = Wires::cut(cut_at, Cut::After);
-                wires.meddle(at, meddler(&bed, *do_it));
-                let _ = bed.run(wires, |_| ()).await;
-                bed.run(Wires::default(), |_| ()).await.done.unwrap();
+                let connections = Connections::cut(cut_at, Cut::After);
+                connections.meddle(at, meddler(&bed, *do_it));
+                let _ = bed.run(connections, |_| ()).await;
+                bed.run(Connections::default(), |_| ()).await.done.unwrap();
                 bed.check(&context);
             }
         }
@@ -98,21 +98,21 @@ async fn whatever_others_do_at_any_moment_and_wherever_it_is_killed_then_each_me
 
 #[tokio::test]
 async fn a_call_that_is_done_long_after_its_process_died_loses_nothing() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     for (deed, do_it) in [DEEDS[0], DEEDS[4], DEEDS[5]] {
         for at in 0..calls {
             for done_at in 0..calls + 2 {
                 let context = format!("call {at} is done before call {done_at} of the next run; {deed}");
-                let (bed, wires) = (Bed::new(), Wires::cut(at, Cut::Late));
-                let (run, late) = bed.run_and_keep(wires).await;
+                let (bed, connections) = (Bed::new(), Connections::cut(at, Cut::Late));
+                let (run, late) = bed.run_and_keep(connections).await;
                 assert!(run.done.is_err(), "{context}");
                 do_it(&bed);
                 let Some(late) = late else { break };
-                let wires = Wires::default();
-                wires.meddle(done_at, late);
+                let connections = Connections::default();
+                connections.meddle(done_at, late);
                 // The run after the next one finds what came too late for that.
-                let _ = bed.run(wires, |_| ()).await;
-                bed.run(Wires::default(), |_| ()).await.done.unwrap();
+                let _ = bed.run(connections, |_| ()).await;
+                bed.run(Connections::default(), |_| ()).await.done.unwrap();
                 bed.check(&context);
             }
         }
@@ -127,7 +127,7 @@ async fn a_run_that_is_killed_again_and_again_gets_there() {
         // Each life is a little longer than the one before, or it would never get past its beginning.
         for life in (0..).step_by(step) {
             runs += 1;
-            if bed.run(Wires::cut(life, CUTS[runs % 3]), |_| ()).await.done.is_ok() {
+            if bed.run(Connections::cut(life, CUTS[runs % 3]), |_| ()).await.done.is_ok() {
                 break;
             }
         }
@@ -138,11 +138,12 @@ async fn a_run_that_is_killed_again_and_again_gets_there() {
 
 #[tokio::test]
 async fn what_is_cancelled_at_the_target_on_its_way_stays_cancelled() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     for at in 0..calls {
-        let (bed, wires) = (Bed::new(), Wires::default());
-        wires.meddle(at, meddler(&bed, |bed| (0..COUNT).for_each(|number| bed.cancel(&bed.target, number))));
-        bed.run(wires, |_| ()).await.done.unwrap();
+        let (bed, connections) = (Bed::new(), Connections::default());
+        connections
+            .meddle(at, meddler(&bed, |bed| (0..COUNT).for_each(|number| bed.cancel(&bed.target, number))));
+        bed.run(connections, |_| ()).await.done.unwrap();
         bed.check(&format!("cancelled at the target before call {at}"));
     }
 }
@@ -154,7 +155,7 @@ async fn what_the_target_knows_is_not_delivered_by_both_and_a_conflict_stays() {
     let mut other = bed.message(3);
     other.body = Body::text("something else");
     assert_eq!(bed.accept(&bed.target, &other), Inserted::Accepted);
-    let run = bed.run(Wires::default(), |_| ()).await;
+    let run = bed.run(Connections::default(), |_| ()).await;
     run.done.unwrap();
     let report = run.report;
     assert_eq!((report.counts.moved, report.counts.known, report.kept.conflicts), (COUNT as u64 - 2, 1, 1));
@@ -163,7 +164,7 @@ async fn what_the_target_knows_is_not_delivered_by_both_and_a_conflict_stays() {
     let [there, here] = [&bed.source, &bed.target].map(|store| now(store.get(&[id(3)])).unwrap().remove(0));
     assert_eq!((there.unwrap().state, here.unwrap().message.body), (State::Pending, other.body));
     now(bed.target.cancel(duly::Clock::now(&bed.clock), &[id(3)])).unwrap();
-    let run = bed.run(Wires::default(), |_| ()).await;
+    let run = bed.run(Connections::default(), |_| ()).await;
     assert_eq!((run.report.counts.moved, run.report.kept.conflicts), (1, 0));
     bed.check("once the conflict is gone");
 }
@@ -171,18 +172,18 @@ async fn what_the_target_knows_is_not_delivered_by_both_and_a_conflict_stays() {
 #[tokio::test]
 async fn what_the_source_has_forgotten_is_left_until_somebody_decides() {
     let forgetful = memory::Options { retention: Duration::ZERO, ..memory::Options::default() };
-    let calls = Bed::with(forgetful.clone()).run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::with(forgetful.clone()).run(Connections::default(), |_| ()).await.calls;
     let mut left = 0;
     for at in 0..calls {
         let bed = Bed::with(forgetful.clone());
-        let _ = bed.run(Wires::cut(at, Cut::After), |_| ()).await;
-        let run = bed.run(Wires::default(), |_| ()).await;
+        let _ = bed.run(Connections::cut(at, Cut::After), |_| ()).await;
+        let run = bed.run(Connections::default(), |_| ()).await;
         run.done.unwrap();
         let forgotten = run.report.kept.forgotten;
         assert!(forgotten <= 3, "no more than one batch");
         assert_eq!(run.report.settlement().is_err(), forgotten > 0);
         left += forgotten;
-        let run = bed.run(Wires::default(), |options| options.deliver_forgotten = true).await;
+        let run = bed.run(Connections::default(), |options| options.deliver_forgotten = true).await;
         assert_eq!((run.report.counts.moved, run.report.kept.forgotten), (forgotten, 0));
         bed.check(&format!("killed after call {at}"));
     }
@@ -191,14 +192,14 @@ async fn what_the_source_has_forgotten_is_left_until_somebody_decides() {
 
 #[tokio::test]
 async fn a_move_that_is_given_up_is_cleared_up() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     for at in 0..calls {
         let bed = Bed::new();
-        let _ = bed.run(Wires::cut(at, Cut::After), |_| ()).await;
-        let run = bed.run(Wires::default(), |options| options.tidy = true).await;
+        let _ = bed.run(Connections::cut(at, Cut::After), |_| ()).await;
+        let run = bed.run(Connections::default(), |options| options.tidy = true).await;
         run.done.unwrap();
         let back = bed.back();
-        back.run(Wires::default(), |_| ()).await.done.unwrap();
+        back.run(Connections::default(), |_| ()).await.done.unwrap();
         assert_eq!(now(bed.source.totals()).unwrap().pending, COUNT as u64, "all came back");
         back.check(&format!("killed after call {at}, cleared up, moved back"));
     }
@@ -209,13 +210,13 @@ async fn a_source_that_others_were_being_moved_into_is_not_left() {
     for at in 0.. {
         let bed = Bed::new();
         assert!(
-            bed.run(Wires::cut(at, Cut::After), |_| ()).await.done.is_err(),
+            bed.run(Connections::cut(at, Cut::After), |_| ()).await.done.is_err(),
             "no call left copies behind"
         );
         // As soon as it was cut in the middle of a batch.
-        if let Err(failure) = bed.back().run(Wires::default(), |_| ()).await.done {
+        if let Err(failure) = bed.back().run(Connections::default(), |_| ()).await.done {
             assert!(failure.code() == 4 && failure.words.contains("cut short"), "{failure}");
-            bed.run(Wires::default(), |_| ()).await.done.unwrap();
+            bed.run(Connections::default(), |_| ()).await.done.unwrap();
             return bed.check("finished first");
         }
     }
@@ -225,7 +226,7 @@ async fn a_source_that_others_were_being_moved_into_is_not_left() {
 async fn a_store_is_not_moved_into_itself() {
     let mut bed = Bed::new();
     bed.target = bed.source.clone();
-    let failure = bed.run(Wires::default(), |_| ()).await.done.unwrap_err();
+    let failure = bed.run(Connections::default(), |_| ()).await.done.unwrap_err();
     assert!(failure.code() == 2 && failure.words.contains("one and the same"), "{failure}");
     assert_eq!(now(bed.source.totals()).unwrap().pending, COUNT as u64);
 }

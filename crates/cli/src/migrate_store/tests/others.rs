@@ -12,35 +12,35 @@ use duly_stores::memory;
 use super::{
     CUTS,
     bed::{Bed, COUNT, id, now},
+    connections::{Connections, Cut},
     meddler,
-    wire::{Cut, Wires},
 };
 
 #[tokio::test]
 async fn a_copy_is_withdrawn_before_the_source_forgets_that_it_delivered_the_message() {
     let short = || memory::Options { retention: Duration::from_secs(1_800), ..memory::Options::default() };
-    let calls = Bed::with(short()).run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::with(short()).run(Connections::default(), |_| ()).await.calls;
     let mut withdrawn = 0;
     for at in 0..calls {
-        let (bed, wires) = (Bed::with(short()), Wires::default());
+        let (bed, connections) = (Bed::with(short()), Connections::default());
         let taken = Arc::new(Mutex::new(Vec::new()));
         let (first, then) = (taken.clone(), taken.clone());
-        wires.meddle(at, meddler(&bed, move |bed| *first.lock().unwrap() = bed.claim(&bed.source)));
-        wires.meddle(at + 2, {
+        connections.meddle(at, meddler(&bed, move |bed| *first.lock().unwrap() = bed.claim(&bed.source)));
+        connections.meddle(at + 2, {
             meddler(&bed, move |bed| bed.settle(&bed.source, then.lock().unwrap().drain(..).collect()))
         });
-        wires.meddle(at + 9, {
+        connections.meddle(at + 9, {
             meddler(&bed, |bed| {
                 bed.clock.advance(hours(1));
                 now(bed.source.sweep(bed.clock.now(), &[])).unwrap();
             })
         });
-        let run = bed.run(wires, |options| options.look_every = Duration::ZERO).await;
+        let run = bed.run(connections, |options| options.look_every = Duration::ZERO).await;
         run.done.unwrap();
         assert_eq!(run.report.kept.forgotten, 0, "claimed before call {at}");
         withdrawn += run.report.counts.withdrawn;
         bed.settle(&bed.source, taken.lock().unwrap().drain(..).collect());
-        bed.run(Wires::default(), |_| ()).await.done.unwrap();
+        bed.run(Connections::default(), |_| ()).await.done.unwrap();
         bed.check(&format!("claimed before call {at}"));
     }
     assert!(withdrawn > 0);
@@ -48,12 +48,12 @@ async fn a_copy_is_withdrawn_before_the_source_forgets_that_it_delivered_the_mes
 
 #[tokio::test]
 async fn what_is_cancelled_and_sent_again_with_other_content_is_what_arrives() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     let mut untold = 0;
     for at in 0..calls {
-        let (bed, wires) = (Bed::new(), Wires::default());
-        wires.meddle(at, meddler(&bed, |bed| bed.replace(3)));
-        let run = bed.run(wires, |_| ()).await;
+        let (bed, connections) = (Bed::new(), Connections::default());
+        connections.meddle(at, meddler(&bed, |bed| bed.replace(3)));
+        let run = bed.run(connections, |_| ()).await;
         run.done.unwrap();
         if run.report.kept.forgotten > 0 {
             // Between the look at it and its cancel: what was sent last is gone, which is told, and what was cancelled stays so.
@@ -64,17 +64,17 @@ async fn what_is_cancelled_and_sent_again_with_other_content_is_what_arrives() {
             untold += 1;
             continue;
         }
-        bed.run(Wires::default(), |_| ()).await.done.unwrap();
+        bed.run(Connections::default(), |_| ()).await.done.unwrap();
         bed.check(&format!("sent again before call {at}"));
     }
     assert!(untold <= 2, "{untold}: only between the look and the cancel");
     for at in 0..calls {
         let bed = Bed::new();
-        let _ = bed.run(Wires::cut(at, Cut::After), |_| ()).await;
+        let _ = bed.run(Connections::cut(at, Cut::After), |_| ()).await;
         (0..COUNT).for_each(|number| bed.replace(number));
         // The first run withdraws copies of what was cancelled, the second moves what was sent.
         for _ in 0..2 {
-            let run = bed.run(Wires::default(), |_| ()).await;
+            let run = bed.run(Connections::default(), |_| ()).await;
             run.done.unwrap();
             assert_eq!(run.report.kept.conflicts, 0, "killed after call {at}");
         }
@@ -84,11 +84,11 @@ async fn what_is_cancelled_and_sent_again_with_other_content_is_what_arrives() {
 
 #[tokio::test]
 async fn a_dead_letter_that_is_replayed_before_a_late_cancel_is_not_lost() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     let mut cancelled_late = 0;
     for at in 0..calls {
         let bed = Bed::new();
-        let (_, late) = bed.run_and_keep(Wires::cut(at, Cut::Late)).await;
+        let (_, late) = bed.run_and_keep(Connections::cut(at, Cut::Late)).await;
         let Some(late) = late else { continue };
         let taken = bed.claim(&bed.source);
         let ids: Vec<MessageId> = taken.iter().map(|leased| leased.message.id.clone()).collect();
@@ -98,13 +98,13 @@ async fn a_dead_letter_that_is_replayed_before_a_late_cancel_is_not_lost() {
             now(bed.source.settle(bed.clock.now(), vec![Settle { receipt: leased.receipt, settlement }]))
                 .unwrap();
         }
-        bed.run(Wires::default(), |options| options.late = hours(1)).await.done.unwrap();
+        bed.run(Connections::default(), |options| options.late = hours(1)).await.done.unwrap();
         now(bed.source.replay(bed.clock.now(), &ids)).unwrap();
         late();
         let records = now(bed.source.get(&ids)).unwrap();
         cancelled_late += records.iter().flatten().filter(|record| record.state == State::Cancelled).count();
         bed.clock.advance(hours(2));
-        bed.run(Wires::default(), |_| ()).await.done.unwrap();
+        bed.run(Connections::default(), |_| ()).await.done.unwrap();
         bed.clock.advance(hours(100));
         // Those that were moved as dead letters are replayed where they are.
         now(bed.target.replay(bed.clock.now(), &ids)).unwrap();
@@ -122,7 +122,7 @@ async fn what_is_rescheduled_at_the_target_is_not_lost_to_a_withdrawal_that_come
     let parked = async || {
         let bed = Bed::new();
         for at in 0.. {
-            let _ = bed.run(Wires::cut(at, Cut::After), |_| ()).await;
+            let _ = bed.run(Connections::cut(at, Cut::After), |_| ()).await;
             if now(bed.target.get(&[id(0)])).unwrap()[0].is_some() {
                 break;
             }
@@ -135,22 +135,22 @@ async fn what_is_rescheduled_at_the_target_is_not_lost_to_a_withdrawal_that_come
         }
         bed
     };
-    let calls = parked().await.run(Wires::default(), |_| ()).await.calls;
+    let calls = parked().await.run(Connections::default(), |_| ()).await.calls;
     let mut withdrawn_late = 0;
     for at in 0..calls {
         let bed = parked().await;
-        let (_, late) = bed.run_and_keep(Wires::cut(at, Cut::Late)).await;
+        let (_, late) = bed.run_and_keep(Connections::cut(at, Cut::Late)).await;
         let Some(late) = late else { continue };
         let later = bed.clock.now().wall().saturating_add(hours(50));
         (0..COUNT).for_each(|number| bed.reschedule(&bed.target, number, later));
-        bed.run(Wires::default(), |options| options.late = hours(1)).await.done.unwrap();
+        bed.run(Connections::default(), |options| options.late = hours(1)).await.done.unwrap();
         late();
         let ids: Vec<_> = (0..COUNT).map(id).collect();
         let copies = now(bed.target.get(&ids)).unwrap();
         withdrawn_late += copies.iter().flatten().filter(|copy| copy.state == State::Cancelled).count();
         bed.clock.advance(hours(2));
         for _ in 0..2 {
-            bed.run(Wires::default(), |_| ()).await.done.unwrap();
+            bed.run(Connections::default(), |_| ()).await.done.unwrap();
         }
         // Of what was withdrawn and moved again, the time is that of the source.
         for copy in now(bed.target.get(&ids)).unwrap().into_iter().flatten() {
@@ -163,12 +163,12 @@ async fn what_is_rescheduled_at_the_target_is_not_lost_to_a_withdrawal_that_come
 
 #[tokio::test]
 async fn a_single_pass_goes_on_with_what_a_run_before_parked() {
-    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    let calls = Bed::new().run(Connections::default(), |_| ()).await.calls;
     for at in 0..calls {
         for cut in CUTS {
             let bed = Bed::new();
-            let _ = bed.run(Wires::cut(at, cut), |_| ()).await;
-            let single = bed.run(Wires::default(), |options| {
+            let _ = bed.run(Connections::cut(at, cut), |_| ()).await;
+            let single = bed.run(Connections::default(), |options| {
                 (options.awaits_late_calls, options.late) = (true, hours(1));
             });
             // The clock goes on once the run waits for it.
@@ -190,11 +190,11 @@ async fn a_topic_that_is_called_like_the_markers_is_moved_like_any_other() {
     like_a_marker.id = MessageId::parse("duly.migrate-store.mine").unwrap();
     assert_eq!(bed.accept(&bed.source, &like_a_marker), Inserted::Accepted);
     for at in 0.. {
-        if bed.run(Wires::cut(at, Cut::After), |_| ()).await.done.is_ok() {
+        if bed.run(Connections::cut(at, Cut::After), |_| ()).await.done.is_ok() {
             break;
         }
     }
-    let run = bed.run(Wires::default(), |_| ()).await;
+    let run = bed.run(Connections::default(), |_| ()).await;
     assert_eq!(
         (run.report.kept.reserved, run.report.left.pending),
         (1, 1),

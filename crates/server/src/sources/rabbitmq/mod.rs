@@ -66,14 +66,14 @@ async fn within<T>(
 }
 
 /// Where messages are taken to.
-pub(super) struct Into {
+pub(super) struct Destination {
     pub(super) duly: Duly,
     /// The topics of the built-in queue, which are limited.
     pub(super) topics: Arc<Topics>,
 }
 
 /// One source.
-pub(super) struct Bridge {
+pub(super) struct RabbitmqSource {
     name: String,
     setup: SourceSetup,
     /// Messages accepted by one call: the batch limit, past which they would be refused.
@@ -95,16 +95,16 @@ impl From<lapin::Error> for End {
     }
 }
 
-impl Bridge {
+impl RabbitmqSource {
     pub(super) fn new(
         name: &str,
         setup: &SourceSetup,
         limits: &Limits,
-        into: Into,
+        destination: Destination,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let together = TOGETHER_MAX.min(limits.batch_max);
-        let Into { duly, topics } = into;
+        let Destination { duly, topics } = destination;
         Self { name: name.into(), setup: setup.clone(), together, duly, topics, clock }
     }
 

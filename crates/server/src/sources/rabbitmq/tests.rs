@@ -7,7 +7,7 @@ use duly_stores::MemoryStore;
 use testkit::servers::rabbitmq::{SilentEvent, silent_broker};
 use tokio::sync::watch;
 
-use super::{Bridge, Into};
+use super::{Destination, RabbitmqSource};
 use crate::{
     auth::Tokens,
     config::{Secret, SourceSetup},
@@ -35,10 +35,11 @@ async fn given_up_and_tried_again(logs_in: bool) {
         client_cert: None,
         client_key: None,
     };
-    let into = Into { duly: duly.clone(), topics: Arc::new(Topics::new(10, &Tokens::default())) };
-    let bridge = Bridge::new("rabbit", &setup, &Limits::default(), into, clock.clone());
+    let destination =
+        Destination { duly: duly.clone(), topics: Arc::new(Topics::new(10, &Tokens::default())) };
+    let source = RabbitmqSource::new("rabbit", &setup, &Limits::default(), destination, clock.clone());
     let (stop, stopping) = watch::channel(false);
-    let running = tokio::spawn(bridge.run(stopping));
+    let running = tokio::spawn(source.run(stopping));
     let tried = async {
         let (mut silences, mut passes) = (0, false);
         while silences < 3 {

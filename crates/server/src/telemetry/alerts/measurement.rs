@@ -37,22 +37,23 @@ impl Wrong {
         Self::new(detail, AlertValues { count, limit, ..AlertValues::default() })
     }
 
-    pub(super) fn lateness(p99: Duration, limit: Duration, tries: u64) -> Self {
+    pub(super) fn lateness(p99: Duration, limit: Duration, attempts: u64) -> Self {
         let detail = format!(
-            "99 of 100 attempts began within {}, the limit is {}; of {tries} attempts in a minute",
+            "99 of 100 attempts began within {}, the limit is {}; of {attempts} attempts in a minute",
             words(p99),
             words(limit)
         );
-        let (measured_ms, limit_ms, tries) = (Some(millis(p99)), Some(millis(limit)), Some(tries));
-        Self::new(detail, AlertValues { measured_ms, limit_ms, tries, ..AlertValues::default() })
+        let (measured_ms, limit_ms, attempts) = (Some(millis(p99)), Some(millis(limit)), Some(attempts));
+        Self::new(detail, AlertValues { measured_ms, limit_ms, attempts, ..AlertValues::default() })
     }
 
     /// `limit` is a share, from 0 to 1.
-    pub(super) fn failures(failed: u64, tries: u64, limit: f64) -> Self {
+    pub(super) fn failures(failed: u64, attempts: u64, limit: f64) -> Self {
         let percent = limit * 100.0;
-        let detail = format!("{failed} of {tries} attempts failed within a minute, the limit is {percent} %");
-        let (failed, tries, limit_rate) = (Some(failed), Some(tries), Some(limit));
-        Self::new(detail, AlertValues { failed, tries, limit_rate, ..AlertValues::default() })
+        let detail =
+            format!("{failed} of {attempts} attempts failed within a minute, the limit is {percent} %");
+        let (failed, attempts, limit_rate) = (Some(failed), Some(attempts), Some(limit));
+        Self::new(detail, AlertValues { failed, attempts, limit_rate, ..AlertValues::default() })
     }
 
     pub(super) fn dead_letters(dead: u64, limit: u64) -> Self {

@@ -54,7 +54,7 @@ fn lanes(lanes: impl IntoIterator<Item = LaneMeasurements>) -> Measurements {
     Measurements { lanes: Some(lanes.into_iter().collect()), ..Measurements::default() }
 }
 
-fn tried(count: u64, failed: u64, late_ms: &[u64]) -> AttemptCounts {
+fn attempts(count: u64, failed: u64, late_ms: &[u64]) -> AttemptCounts {
     let histogram = duly::Histogram::default();
     late_ms.iter().for_each(|ms| histogram.record(ms * 1_000));
     AttemptCounts { count, failed, lateness: histogram.snapshot() }
@@ -104,7 +104,7 @@ fn pending_messages_of_all_lanes_count_together() {
 #[test]
 fn lateness_and_failures_of_the_last_minute_are_judged() {
     let mut bench = Bench::new(rules());
-    let late = |late: &[u64]| Measurements { tried: tried(0, 0, late), ..Measurements::default() };
+    let late = |late: &[u64]| Measurements { attempts: attempts(0, 0, late), ..Measurements::default() };
     assert_eq!(bench.evaluate(0, &late(&[4_000; 100])), [""; 0]);
     assert_eq!(
         bench.evaluate(0, &late(&[[1; 99].as_slice(), &[60_000]].concat())),
@@ -114,7 +114,7 @@ fn lateness_and_failures_of_the_last_minute_are_judged() {
     assert_eq!(bench.evaluate(0, &late(&[[1; 97].as_slice(), &[60_000; 3]].concat())), ["+lateness_p99"]);
 
     let failing =
-        |count, failed| Measurements { tried: tried(count, failed, &[]), ..Measurements::default() };
+        |count, failed| Measurements { attempts: attempts(count, failed, &[]), ..Measurements::default() };
     assert_eq!(bench.evaluate(0, &failing(100, 10)), [""; 0]);
     assert_eq!(bench.evaluate(0, &failing(19, 19)), [""; 0], "too few to say");
     assert_eq!(bench.evaluate(0, &failing(20, 3)), ["+failure_rate"]);
@@ -138,17 +138,20 @@ fn a_topic_with_rules_of_its_own_is_judged_by_them_alone() {
 }
 
 #[test]
-fn the_tries_of_a_topic_with_rules_do_not_count_for_all() {
+fn the_attempts_of_a_topic_with_rules_do_not_count_for_all() {
     let own = Thresholds { failure_rate: Some(0.5), ..Thresholds::default() };
     let mut bench = Bench::new(with_topic(own));
     let seen = |all, order| Measurements {
-        tried: all,
+        attempts: all,
         topics: BTreeMap::from([("order".to_owned(), order)]),
         ..Measurements::default()
     };
-    assert_eq!(bench.evaluate(0, &seen(tried(200, 40, &[]), tried(100, 40, &[]))), [""; 0]);
-    assert_eq!(bench.evaluate(0, &seen(tried(200, 60, &[]), tried(100, 60, &[]))), ["+failure_rate:order"]);
-    assert_eq!(bench.evaluate(0, &seen(tried(200, 80, &[]), tried(100, 60, &[]))), ["+failure_rate"]);
+    assert_eq!(bench.evaluate(0, &seen(attempts(200, 40, &[]), attempts(100, 40, &[]))), [""; 0]);
+    assert_eq!(
+        bench.evaluate(0, &seen(attempts(200, 60, &[]), attempts(100, 60, &[]))),
+        ["+failure_rate:order"]
+    );
+    assert_eq!(bench.evaluate(0, &seen(attempts(200, 80, &[]), attempts(100, 60, &[]))), ["+failure_rate"]);
 }
 
 #[test]
@@ -178,8 +181,10 @@ fn an_unbalanced_ledger_is_an_alert() {
 #[test]
 fn without_rules_nothing_else_is_told() {
     let mut bench = Bench::new(AlertRules::default());
-    let seen =
-        Measurements { tried: tried(100, 100, &[60_000; 100]), ..lanes([queue("order", 1_000_000, 3_600)]) };
+    let seen = Measurements {
+        attempts: attempts(100, 100, &[60_000; 100]),
+        ..lanes([queue("order", 1_000_000, 3_600)])
+    };
     assert_eq!(bench.evaluate(0, &seen), [""; 0]);
 }
 
@@ -202,8 +207,9 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
     assert_eq!(on.len(), 2);
     assert!(on[1].detail.ends_with("now: accepting: the disk is full"), "{}", on[1].detail);
     // The rates of this process are known without the store.
-    let tries = Measurements { tried: tried(100, 50, &[]), ..failing("accepting", "the disk is full") };
-    assert_eq!(bench.evaluate(1, &tries), ["+failure_rate"]);
+    let attempts =
+        Measurements { attempts: attempts(100, 50, &[]), ..failing("accepting", "the disk is full") };
+    assert_eq!(bench.evaluate(1, &attempts), ["+failure_rate"]);
     assert_eq!(bench.evaluate(1, &lanes([])), [""; 0]);
     assert_eq!(bench.evaluate(30, &lanes([])), ["-overdue", "-failure_rate", "-not_ready"]);
 }
@@ -306,7 +312,7 @@ fn the_console_has_words_for_every_alert_in_both_languages() {
 fn an_alert_carries_its_numbers_and_they_follow_what_is_seen() {
     let mut bench = Bench::new(rules());
     bench.evaluate(0, &lanes([queue("order", 1_001, 11), LaneMeasurements { dead: 6, ..sink("gone", 7) }]));
-    bench.evaluate(0, &Measurements { tried: tried(20, 3, &[60_000; 100]), ..Measurements::default() });
+    bench.evaluate(0, &Measurements { attempts: attempts(20, 3, &[60_000; 100]), ..Measurements::default() });
     let totals = Totals::ever(3, 0, 0, 0).now(2, 0, 0);
     let failing = vec![("accepting", "the disk is full".to_owned()), ("driver", "it panicked".to_owned())];
     let degraded = Some("claims of sink/kafka fail".to_owned());
@@ -329,11 +335,11 @@ fn an_alert_carries_its_numbers_and_they_follow_what_is_seen() {
     assert_eq!(on["overdue"], overdue);
     assert_eq!(on["queue_length"], AlertValues { count: Some(1_001), limit: Some(1_000), ..none() });
     let late = &on["lateness_p99"];
-    assert_eq!((late.limit_ms, late.tries), (Some(5_000), Some(100)));
+    assert_eq!((late.limit_ms, late.attempts), (Some(5_000), Some(100)));
     assert!(late.measured_ms.unwrap() >= 60_000, "{late:?}");
     assert_eq!(
         on["failure_rate"],
-        AlertValues { failed: Some(3), tries: Some(20), limit_rate: Some(0.1), ..none() }
+        AlertValues { failed: Some(3), attempts: Some(20), limit_rate: Some(0.1), ..none() }
     );
     assert_eq!(on["dead_letters"], AlertValues { count: Some(6), limit: Some(5), ..none() });
     assert_eq!(on["orphan"], AlertValues { count: Some(7), sink: some("gone"), ..none() });

@@ -1,4 +1,4 @@
-//! A store that fails: told by an alert, by the metrics, and to a webhook that needs several tries.
+//! A store that fails: told by an alert, by the metrics, and to a webhook that needs several attempts.
 
 use duly::{StoreError, StoreErrorKind, millis};
 use testkit::{

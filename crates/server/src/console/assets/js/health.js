@@ -62,8 +62,8 @@ export function Health() {
 const VALUES = {
   overdue: ({ lane, measured_ms, limit_ms }) => ({ lane, waited: span(measured_ms), limit: span(limit_ms) }),
   queue_length: ({ count, limit }) => ({ count, limit }),
-  lateness_p99: ({ measured_ms, limit_ms, tries }) => ({ p99: span(measured_ms), limit: span(limit_ms), tries }),
-  failure_rate: ({ failed, tries, limit_rate }) => ({ failed, tries, limit: limit_rate * 100 }),
+  lateness_p99: ({ measured_ms, limit_ms, attempts }) => ({ p99: span(measured_ms), limit: span(limit_ms), attempts }),
+  failure_rate: ({ failed, attempts, limit_rate }) => ({ failed, attempts, limit: limit_rate * 100 }),
   dead_letters: ({ count, limit }) => ({ count, limit }),
   orphan: ({ count, sink }) => ({ count, sink }),
   ledger: ({ totals }) => ({ accepted: totals.accepted, sum: ENDS.reduce((sum, end) => sum + totals[end], 0) }),

@@ -67,7 +67,7 @@ function Details({ message }) {
     [t("key"), message.key],
     [t("priority"), String(message.priority)],
     [t("max_lateness"), message.max_lateness_ms == null ? null : span(message.max_lateness_ms)],
-    [t("tries.max"), message.retry?.attempts],
+    [t("attempts.max"), message.retry?.attempts],
     [t("content_type"), message.content_type],
   ].filter(([, value]) => value != null);
   return html`<section class="card" aria-labelledby="details-title"><h2 id="details-title">${t("details.title")}</h2>

@@ -24,7 +24,7 @@ export function Rows({ messages, chosen, onChoose, after }) {
         ? html`<th><input type="checkbox" aria-label=${t("rows.all")} checked=${all} onChange=${(event) => onChoose(event.target.checked ? new Set(messages.map(({ id }) => id)) : new Set())} /></th>`
         : null}
       <th>${t("id")}</th><th>${t("state")}</th><th>${t("target")}</th><th>${t("due")}</th>
-      <th>${ended ? t("ended") : t("rows.next")}</th><th class="right">${t("tries")}</th><th><span class="sr-only">${t("act")}</span></th>
+      <th>${ended ? t("ended") : t("rows.next")}</th><th class="right">${t("attempts")}</th><th><span class="sr-only">${t("act")}</span></th>
     </tr></thead>
     <tbody>${messages.map(
       (message) => html`<tr key=${message.id} class=${message.changed ? "changed" : ""}>
@@ -36,7 +36,7 @@ export function Rows({ messages, chosen, onChoose, after }) {
         <td data-label=${t("target")}><span class="break">${message.sink} <span class="quiet">/</span> ${message.topic}</span></td>
         <td data-label=${t("due")}><${When} ms=${message.deliver_at_ms} far /></td>
         <td data-label=${ended ? t("ended") : t("rows.next")} class=${(ended ? message.ended_at_ms : message.retry_at_ms) == null ? "none" : ""}><${When} ms=${ended ? message.ended_at_ms : message.retry_at_ms} /></td>
-        <td data-label=${t("tries")} class=${`right ${message.attempts_counted ? "" : "none"}`} title=${last(message)?.detail}>${message.attempts_counted}</td>
+        <td data-label=${t("attempts")} class=${`right ${message.attempts_counted ? "" : "none"}`} title=${last(message)?.detail}>${message.attempts_counted}</td>
         <td class="actions"><${RowActions} message=${message} after=${after} /></td>
       </tr>`,
     )}</tbody>

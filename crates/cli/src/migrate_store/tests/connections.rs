@@ -1,4 +1,4 @@
-//! Two stores at the end of wires: every call is counted, and at one of them something happens.
+//! Connections to two stores: every call is counted, and at one of them something happens.
 
 use std::{
     sync::{
@@ -35,7 +35,7 @@ pub(super) enum Cut {
 
 /// What happens during a run: at which call, counted over both stores.
 #[derive(Default)]
-pub(super) struct Wires {
+pub(super) struct Connections {
     calls: AtomicUsize,
     is_dead: AtomicBool,
     cut: Option<(usize, Cut)>,
@@ -47,7 +47,7 @@ pub(super) struct Wires {
 
 pub(super) type Meddler = Box<dyn FnOnce() + Send>;
 
-impl Wires {
+impl Connections {
     /// The process dies at this call.
     pub(super) fn cut(at: usize, cut: Cut) -> Self {
         Self { cut: Some((at, cut)), ..Self::default() }
@@ -84,41 +84,41 @@ impl Wires {
     }
 }
 
-/// A store at the end of a wire.
-pub(super) struct Wired {
+/// A store behind a connection.
+pub(super) struct ConnectedStore {
     pub(super) inner: MemoryStore,
-    pub(super) wires: Arc<Wires>,
+    pub(super) connections: Arc<Connections>,
 }
 
-impl Wired {
-    /// Does a call for these items, or for as many as the wire lets through. A store in memory answers at once.
+impl ConnectedStore {
+    /// Does a call for these items, or for as many as the connection lets through. A store in memory answers at once.
     fn items<I: Clone + Send + 'static, A>(
         &self,
         items: Vec<I>,
         ask: impl FnOnce(MemoryStore, Vec<I>) -> Result<A, StoreError> + Send + 'static,
     ) -> Result<A, StoreError> {
-        match self.wires.call()? {
+        match self.connections.call()? {
             None => ask(self.inner.clone(), items),
             Some(Cut::Late) => {
                 let inner = self.inner.clone();
                 let deed = move || {
                     let _ = ask(inner, items);
                 };
-                *self.wires.late.lock().unwrap() = Some(Box::new(deed));
-                Err(Wires::dead())
+                *self.connections.late.lock().unwrap() = Some(Box::new(deed));
+                Err(Connections::dead())
             }
             Some(cut) => {
                 let reached = if cut == Cut::Half { items.len() / 2 } else { items.len() };
                 ask(self.inner.clone(), items[..reached].to_vec())?;
-                Err(Wires::dead())
+                Err(Connections::dead())
             }
         }
     }
 
     async fn read<A>(&self, ask: impl Future<Output = Result<A, StoreError>>) -> Result<A, StoreError> {
-        match self.wires.call()? {
+        match self.connections.call()? {
             None => ask.await,
-            Some(_) => Err(Wires::dead()),
+            Some(_) => Err(Connections::dead()),
         }
     }
 }
@@ -128,7 +128,7 @@ fn at_once<A>(answer: impl Future<Output = A>) -> A {
 }
 
 #[async_trait]
-impl Store for Wired {
+impl Store for ConnectedStore {
     fn durability(&self) -> Durability {
         self.inner.durability()
     }
