@@ -10,7 +10,7 @@ import (
 )
 
 // crash sends while the server is killed, and after its restart counts what was accepted and does not come.
-// It writes a line when the server is to be killed, and reads one when that is done and one when the server runs again.
+// It writes "kill" and reads when that is done, writes "counted" and reads when the server runs again.
 func crash(s system, o options) (result, error) {
 	clients, err := connect(s, o.posters)
 	if err != nil {
@@ -34,6 +34,9 @@ func crash(s system, o options) (result, error) {
 	// What is answered lies in the buffers of the connections.
 	time.Sleep(200 * time.Millisecond)
 	accepted := load.end()
+	if err := json.NewEncoder(os.Stdout).Encode(result{"event": "counted"}); err != nil {
+		return nil, err
+	}
 	if err := expect(orders, "restarted"); err != nil {
 		return nil, err
 	}

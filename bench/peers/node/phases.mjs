@@ -111,6 +111,7 @@ async function crash(system, options) {
   await expect(lines, "killed");
   await sleep(200); // what is answered lies in the buffers of the connections
   ended = true;
+  console.log(JSON.stringify({ event: "counted" }));
   await expect(lines, "restarted");
   const inbox = await Inbox.start(system, options.consumers, accepted.size, accepted);
   await inbox.wait(2_000);
