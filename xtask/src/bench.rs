@@ -36,7 +36,7 @@ enum What {
     Console,
     /// The library redis-mq, beside bare XADD, XREADGROUP and XACK
     Mq,
-    /// Duly beside beanstalkd, BullMQ, asynq, RabbitMQ and graphile-worker, which do the same work; `--help` after it lists its options
+    /// Duly beside beanstalkd, BullMQ, asynq, RabbitMQ and graphile-worker, which do the same work; `-- --help` lists its options
     Peers,
 }
 

@@ -20,7 +20,7 @@ func newAsynq(o options) system { return asynqSystem{asynq.RedisClientOpt{Addr: 
 
 type asynqClient struct{ *asynq.Client }
 
-// shared is one client of all posters, as asynq means it: it has a pool of connections.
+// sharedAsynq is one client of all posters, as asynq means it: it has a pool of connections.
 var sharedAsynq *asynq.Client
 
 func (a asynqSystem) sender() (sender, error) {

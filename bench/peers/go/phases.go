@@ -110,10 +110,10 @@ func late(s system, o options) (result, error) {
 	err = together(clients, func(client sender) error {
 		for {
 			number := int(next.Add(1)) - 1
-			time.Sleep(time.Until(began.Add(time.Duration(number) * tick)))
-			if number >= ticks || time.Since(began) > span+tick {
+			if number >= ticks || time.Since(began) > span {
 				return nil
 			}
+			time.Sleep(time.Until(began.Add(time.Duration(number) * tick)))
 			due := time.Now().Add(delay).Truncate(time.Millisecond)
 			if err := client.send(due, bodies(due, number*size, size, o.body)); err != nil {
 				return err
@@ -128,7 +128,7 @@ func late(s system, o options) (result, error) {
 	inbox.expectOnly(int(sent.Load()))
 	inbox.wait(delay)
 	found := inbox.lateness()
-	found["sent"], found["sent_per_s"] = sent.Load(), float64(sent.Load())/sending
+	found["sent"], found["sent_per_s"] = sent.Load(), float64(sent.Load())/max(sending, span.Seconds())
 	return found, inbox.err()
 }
 

@@ -1,4 +1,4 @@
-// graphile-worker with the settings of its own benchmark for many short jobs: jobs are fetched and completed in batches.
+// graphile-worker with its settings for many short jobs: jobs are fetched and completed in batches.
 import { EventEmitter } from "node:events";
 import { Logger, makeWorkerUtils, run } from "graphile-worker";
 
@@ -29,7 +29,7 @@ export async function graphileWorker({ url, posters }) {
         localQueue: LOCAL_QUEUE, completeJobBatchDelay: COMPLETE_BATCH_DELAY_MS, failJobBatchDelay: COMPLETE_BATCH_DELAY_MS,
       };
       const taskList = { [TASK]: async ({ body }) => inbox.got(body) };
-      const runner = await run({ preset: { worker: { ...worker } }, events, logger, taskList, noHandleSignals: true });
+      const runner = await run({ preset: { worker }, events, logger, taskList, noHandleSignals: true });
       return () => runner.stop();
     },
   };

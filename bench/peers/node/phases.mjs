@@ -62,15 +62,15 @@ async function late(system, options) {
   await Promise.all(clients.map(async (client) => {
     for (;;) {
       const number = next++;
+      if (number >= ticks || now() - began > span) return;
       const wait = began + number * tick - now();
       if (wait > 0) await sleep(wait);
-      if (number >= ticks || now() - began > span + tick) return;
       const due = Math.trunc(now()) + delay;
       await client.send(due, bodies(due, number * size, size, options.body));
       sent += size;
     }
   }));
-  const sent_per_s = sent / ((now() - began) / 1_000);
+  const sent_per_s = sent / (Math.max(now() - began, span) / 1_000);
   inbox.missing -= ticks * size - sent;
   await inbox.wait(delay);
   return { ...inbox.lateness(), sent, sent_per_s };

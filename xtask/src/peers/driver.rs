@@ -13,8 +13,8 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    instance::Instance,
     phase::Phase,
-    running::Running,
     system::{Driver, System},
 };
 use crate::step::{Failure, Steps, root, target};
@@ -67,8 +67,8 @@ impl Drivers {
     fn install_node(&self, steps: &Steps) -> Result<(), Failure> {
         let sources = root().join(SOURCES).join("node");
         let lock = |folder: &Path| folder.join("package-lock.json");
-        let wanted = fs::read(lock(&sources))
-            .map_err(|source| Failure::Read { path: lock(&sources), source })?;
+        let wanted =
+            fs::read(lock(&sources)).map_err(|source| Failure::Read { path: lock(&sources), source })?;
         // Written last, so that a folder with it is whole.
         let mark = self.node().join("installed.json");
         let is_there = fs::read(&mark).is_ok_and(|there| there == wanted);
@@ -89,7 +89,7 @@ impl Drivers {
         system: &System,
         phase: Phase,
         numbers: &[String],
-        running: &mut Running,
+        instance: &mut Instance,
     ) -> io::Result<Value> {
         let (mut command, name) = match system.driver {
             Driver::Go(name) => (Command::new(self.go()), name),
@@ -99,9 +99,9 @@ impl Drivers {
                 (node, name)
             }
         };
-        command.args(["--system", name, "--phase", phase.word(), "--url", &running.address()]).args(numbers);
+        command.args(["--system", name, "--phase", phase.word(), "--url", &instance.address()]).args(numbers);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Conversation::begin(&mut command)?.until_the_end(running)
+        Conversation::begin(&mut command)?.until_the_end(instance)
     }
 }
 
@@ -125,7 +125,7 @@ impl Conversation {
         Ok(Self { child, orders, lines })
     }
 
-    fn until_the_end(mut self, running: &mut Running) -> io::Result<Value> {
+    fn until_the_end(mut self, instance: &mut Instance) -> io::Result<Value> {
         loop {
             let line = self.lines.recv_timeout(LINE_WITHIN).map_err(|why| {
                 io::Error::other(match why {
@@ -136,11 +136,11 @@ impl Conversation {
             let said: Value = serde_json::from_str(&line)?;
             match said["event"].as_str() {
                 Some("kill") => {
-                    running.kill();
+                    instance.kill();
                     writeln!(self.orders, "killed")?;
                 }
                 Some("counted") => {
-                    running.restart()?;
+                    instance.restart()?;
                     writeln!(self.orders, "restarted")?;
                 }
                 Some(other) => return Err(io::Error::other(format!("a driver's unknown event {other}"))),

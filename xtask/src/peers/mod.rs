@@ -2,21 +2,24 @@
 //! empty folder, and a driver of its own that sends and receives. Settings and phases are in docs/reference/benchmarks.md.
 
 mod driver;
+mod instance;
 mod machine;
 mod phase;
 mod place;
 mod process_tree;
-mod running;
 mod servers;
 mod system;
 mod table;
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use clap::{Parser, ValueEnum};
 use serde_json::Value;
 
-use self::{driver::Drivers, phase::Phase, running::Running, system::System};
+use self::{driver::Drivers, instance::Instance, phase::Phase, system::System};
 use crate::{
     servers::find,
     step::{Failure, Steps, cargo, target},
@@ -98,6 +101,7 @@ pub(crate) fn run(steps: &Steps, arguments: &[String]) -> Result<(), Failure> {
     let drivers = Drivers::install(steps, &wanted)?;
     let failed = |source| Failure::Run { name: "benchmark of peers".into(), source };
     machine::warn_of_memory_files(steps);
+    place::sweep();
     let mut all = Vec::new();
     let mut broken = Vec::new();
     for system in wanted {
@@ -123,7 +127,10 @@ pub(crate) fn run(steps: &Steps, arguments: &[String]) -> Result<(), Failure> {
 }
 
 fn build_duly(steps: &Steps) -> Result<PathBuf, Failure> {
-    steps.run("build of Duly", &mut cargo(&["build", "--release", "--package", "duly-cli", "--bin", "duly"]))?;
+    steps.run(
+        "build of Duly",
+        &mut cargo(&["build", "--release", "--package", "duly-cli", "--bin", "duly"]),
+    )?;
     target()
         .map(|target| target.join("release/duly"))
         .ok_or_else(|| Failure::Run { name: "build of Duly".into(), source: io::ErrorKind::NotFound.into() })
@@ -132,7 +139,7 @@ fn build_duly(steps: &Steps) -> Result<PathBuf, Failure> {
 fn measure(
     options: &Options,
     drivers: &Drivers,
-    duly: &std::path::Path,
+    duly: &Path,
     system: &'static System,
     phase: Phase,
     before: &[Figures],
@@ -140,17 +147,23 @@ fn measure(
     // As fast as it accepted in batches a moment ago: a burst is due when all of it is accepted.
     let batches = before.iter().find(|it| it.system.name == system.name && it.phase == Phase::Batch);
     let per_s = batches.and_then(|it| it.values["per_s"].as_f64());
-    let mut running = Running::start(system, duly)?;
-    let space = running.space()?;
-    let processor_s = running.processor_s();
-    let words = phase.arguments(options, per_s);
-    let mut values = drivers.run(system, phase, &words, &mut running)?;
-    values["server_cpu_s"] = (running.processor_s() - processor_s).into();
+    let mut instance = Instance::start(system, duly)?;
     if phase == Phase::Fill {
-        let grown = running.space()?.saturating_sub(space);
+        // What the first messages of all take is no message's.
+        drivers.run(system, phase, &phase::warm_up(), &mut instance)?;
+    }
+    let space = instance.space()?;
+    let processor_s = instance.processor_s();
+    let words = phase.arguments(options, per_s);
+    let mut values = drivers.run(system, phase, &words, &mut instance)?;
+    if phase != Phase::Crash {
+        values["server_cpu_s"] = (instance.processor_s() - processor_s).into();
+    }
+    if phase == Phase::Fill {
+        let grown = instance.space()?.saturating_sub(space);
         let accepted = values["accepted"].as_u64().unwrap_or_default().max(1);
         values["bytes_per_message"] = (grown / accepted).into();
-        values["bytes_are"] = running.space_is().into();
+        values["bytes_are"] = instance.space_is().into();
     }
     Ok(values)
 }

@@ -4,12 +4,14 @@ use clap::ValueEnum;
 
 use super::Options;
 
-/// The lateness of messages is measured by messages that wait this long; a burst waits at least as long after it was accepted.
+/// A burst is due at least this long after the time that accepting it should take.
 const LEAD_MS: u64 = 3_000;
 /// Without a measured rate of the system.
 const LEAD_UNKNOWN_MS: u64 = 15_000;
 /// No phase accepts for longer.
 const ACCEPT_S: u64 = 30;
+/// Messages that wait already when the first measure of the memory is taken.
+const WARM_UP: u64 = 1_000;
 /// The kill comes after so many were accepted.
 const CRASH_AFTER: u64 = 5_000;
 
@@ -71,4 +73,9 @@ impl Phase {
         }
         numbers.iter().flat_map(|(name, value)| [(*name).to_owned(), value.to_string()]).collect()
     }
+}
+
+/// The options of the driver before the phase `fill` is measured.
+pub(super) fn warm_up() -> Vec<String> {
+    vec!["--count".into(), WARM_UP.to_string()]
 }

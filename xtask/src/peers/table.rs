@@ -44,7 +44,9 @@ pub(super) fn render(all: &[Figures]) -> String {
             cell(Phase::Single, |it| number(&it["per_s"])),
             cell(Phase::Late, late),
             cell(Phase::Burst, burst),
-            cell(Phase::Fill, |it| format!("{} {}", number(&it["bytes_per_message"]), word(&it["bytes_are"]))),
+            cell(Phase::Fill, |it| {
+                format!("{} {}", number(&it["bytes_per_message"]), word(&it["bytes_are"]))
+            }),
             cell(Phase::Crash, |it| format!("{} of {}", number(&it["missing"]), number(&it["accepted"]))),
         ]
     });
@@ -84,7 +86,8 @@ fn late(it: &Value) -> String {
 
 fn burst(it: &Value) -> String {
     let count = |name: &str| it[name].as_u64().unwrap_or_default();
-    let mut text = format!("{:.2} of {}", it["burst_s"].as_f64().unwrap_or_default(), number(&it["accepted"]));
+    let mut text =
+        format!("{:.2} of {}", it["burst_s"].as_f64().unwrap_or_default(), number(&it["accepted"]));
     if count("received") < count("accepted") {
         let _ = write!(text, ", {} missing", count("accepted") - count("received"));
     }

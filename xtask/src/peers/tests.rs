@@ -11,7 +11,11 @@ fn a_burst_is_due_when_the_system_has_accepted_it() {
     let words = Phase::Burst.arguments(&options(&[]), Some(10_000.0));
     assert_eq!(words, ["--limit", "30", "--count", "20000", "--lead", "6000"]);
     let slow = Phase::Burst.arguments(&options(&["--large"]), Some(300.0));
-    assert_eq!(slow, ["--limit", "30", "--count", "9000", "--lead", "48000"], "as much as it accepts in half a minute");
+    assert_eq!(
+        slow,
+        ["--limit", "30", "--count", "9000", "--lead", "48000"],
+        "as much as it accepts in half a minute"
+    );
 }
 
 #[test]
@@ -41,7 +45,10 @@ fn the_table_shows_what_came_early_and_what_is_missing() {
             Phase::Late,
             json!({"p50_ms": -400.2, "p99_ms": 3.14, "early": 50, "received": 99, "sent": 100, "sent_per_s": 1999.6}),
         ),
-        figures(Phase::Burst, json!({"burst_s": 0.514, "accepted": 20_000, "received": 20_000, "spare_s": -1.0})),
+        figures(
+            Phase::Burst,
+            json!({"burst_s": 0.514, "accepted": 20_000, "received": 20_000, "spare_s": -1.0}),
+        ),
         figures(Phase::Crash, json!({"missing": 0, "accepted": 5_123})),
     ];
     let table = table::render(&all);

@@ -43,6 +43,9 @@ pub(super) trait Server: Sync {
     /// Whether it takes calls.
     fn is_ready(&self, place: &Place) -> bool;
 
+    /// Removes what it leaves outside its folder when it is killed.
+    fn clean_up(&self, _place: &Place) {}
+
     /// The bytes of its data on disk, where that says what a pending message takes; otherwise its memory does.
     fn disk_bytes(&self, _place: &Place) -> Option<io::Result<u64>> {
         None

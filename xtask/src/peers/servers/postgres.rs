@@ -51,6 +51,14 @@ impl Server for Postgres {
         ask(place, "SELECT 1").is_ok()
     }
 
+    /// Shared memory, whose number stands in its file of state.
+    fn clean_up(&self, place: &Place) {
+        let state = fs::read_to_string(place.folder.join("data/postmaster.pid")).unwrap_or_default();
+        if let Some(number) = state.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
+            let _ = Command::new("ipcrm").args(["-m", number]).output();
+        }
+    }
+
     fn disk_bytes(&self, place: &Place) -> Option<io::Result<u64>> {
         let size = ask(place, "SELECT pg_database_size('postgres')");
         Some(size.and_then(|size| size.trim().parse().map_err(io::Error::other)))

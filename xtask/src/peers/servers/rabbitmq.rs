@@ -62,10 +62,7 @@ impl Server for Rabbitmq {
             ("RABBITMQ_CONF_ENV_FILE", "/dev/null".into()),
             ("ERL_EPMD_PORT", place.behind.to_string()),
             ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
-            (
-                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
-                "-kernel inet_dist_use_interface {127,0,0,1}".into(),
-            ),
+            ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}".into()),
         ];
         command.envs(settings);
         Ok(())

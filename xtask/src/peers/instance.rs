@@ -19,7 +19,7 @@ use crate::{servers::find, step::clock};
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(20);
 
-pub(super) struct Running(Vec<Part>);
+pub(super) struct Instance(Vec<Part>);
 
 struct Part {
     // Declared before the place: the process is gone before its folder is.
@@ -28,21 +28,21 @@ struct Part {
     place: Place,
 }
 
-impl Running {
+impl Instance {
     /// Returns when all servers take calls.
     pub(super) fn start(system: &'static System, duly: &Path) -> io::Result<Self> {
-        let mut running = Self(Vec::new());
+        let mut instance = Self(Vec::new());
         for server in system.servers {
-            let behind = running.0.last().map_or(0, |part| part.place.port);
+            let behind = instance.0.last().map_or(0, |part| part.place.port);
             let place = Place::new(behind, duly)?;
             server.prepare(&place)?;
-            running.0.push(Part { process: None, server: *server, place });
-            running.0.last_mut().map_or(Ok(()), Part::start)?;
+            instance.0.push(Part { process: None, server: *server, place });
+            instance.0.last_mut().map_or(Ok(()), Part::start)?;
         }
-        Ok(running)
+        Ok(instance)
     }
 
-    /// kill -9 of all processes of all servers.
+    /// kill -9 of all processes of all servers. The last one first: it may ask those before it.
     pub(super) fn kill(&mut self) {
         self.0.iter_mut().rev().for_each(|part| part.process = None);
     }
@@ -80,10 +80,10 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    /// The last one first: it may ask those before it.
+impl Drop for Instance {
     fn drop(&mut self) {
         self.kill();
+        self.0.iter().for_each(|part| part.server.clean_up(&part.place));
     }
 }
 
