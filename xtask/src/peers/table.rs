@@ -92,7 +92,7 @@ fn burst(it: &Value) -> String {
         let _ = write!(text, ", {} missing", count("accepted") - count("received"));
     }
     if it["spare_s"].as_f64().is_some_and(|spare| spare < 0.0) {
-        text.push_str(", accepted after the instant");
+        text.push_str(", the last batch after the instant");
     }
     text
 }

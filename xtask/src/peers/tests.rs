@@ -55,7 +55,7 @@ fn the_table_shows_what_came_early_and_what_is_missing() {
     for cell in [
         "| 123,457 ",
         "| -400 / 3.1, 50 % early, 1 missing at 2,000/s |",
-        "| 0.51 of 20,000, accepted after the instant |",
+        "| 0.51 of 20,000, the last batch after the instant |",
         "| 0 of 5,123 ",
         "| 25 ",
     ] {
