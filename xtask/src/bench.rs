@@ -2,7 +2,10 @@
 
 use clap::ValueEnum;
 
-use crate::step::{Failure, Steps, cargo, testkit};
+use crate::{
+    peers,
+    step::{Failure, Steps, cargo, testkit},
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -33,10 +36,13 @@ enum What {
     Console,
     /// The library redis-mq, beside bare XADD, XREADGROUP and XACK
     Mq,
+    /// Duly beside beanstalkd, BullMQ, asynq, RabbitMQ and graphile-worker, which do the same work; `-- --help` lists its options
+    Peers,
 }
 
 pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
     let (name, program) = match arguments.what {
+        What::Peers => return peers::run(steps, &arguments.arguments),
         What::Http => {
             let mut bench = cargo(&["bench", "--quiet", "--package", "duly-cli", "--bench", "http", "--"]);
             return steps.run("benchmark of the server", bench.args(&arguments.arguments));

@@ -5,6 +5,7 @@ mod chaos;
 mod check;
 mod jars;
 mod nats;
+mod peers;
 mod programs;
 mod python;
 mod report;

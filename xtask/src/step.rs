@@ -150,6 +150,11 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
+/// The folder that cargo builds into, with the profile that we were built into.
+pub(crate) fn target() -> Option<PathBuf> {
+    Some(env::current_exe().ok()?.ancestors().nth(2)?.to_owned())
+}
+
 fn shown(command: &Command) -> String {
     let settings = command.get_envs().filter_map(|(key, value)| {
         Some(format!("{}={:?} ", key.to_string_lossy(), value?.to_string_lossy()))

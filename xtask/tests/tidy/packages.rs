@@ -84,3 +84,37 @@ fn the_client_and_what_it_needs_can_be_packaged() {
     assert!(faults.is_empty(), "missing: {faults:?}");
     assert!(seen.len() > 1, "the client needs duly-core: {seen:?}");
 }
+
+/// What the benchmark of peers installs is the same everywhere, from whichever registry a machine uses.
+#[test]
+fn the_drivers_of_peers_are_pinned_and_name_no_registry() {
+    let drivers = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the repository")
+        .join("bench/peers");
+    let read = |file: &str| fs::read_to_string(drivers.join(file)).expect(file);
+    let json = |file: &str| serde_json::from_str::<serde_json::Value>(&read(file)).expect(file);
+    let (wanted, lock) = (json("node/package.json"), json("node/package-lock.json"));
+    let wanted = wanted["dependencies"].as_object().expect("dependencies");
+    let ranges: Vec<_> = wanted.iter().filter(|(_, version)| !is_exact(version.as_str())).collect();
+    assert!(ranges.is_empty(), "give them one version: {ranges:?}");
+    let packages =
+        lock["packages"].as_object().expect("packages").iter().filter(|(name, _)| !name.is_empty());
+    let faulty: Vec<_> = packages
+        .filter(|(_, package)| package["integrity"].is_null() || !package["resolved"].is_null())
+        .map(|(name, _)| name)
+        .collect();
+    assert!(
+        faulty.is_empty(),
+        "without checksum or with an address: {faulty:?}; npm install --package-lock-only --omit-lockfile-registry-resolved"
+    );
+    let sums = read("go/go.sum");
+    let modules = read("go/go.mod");
+    let required = modules.lines().filter_map(|line| line.strip_prefix('\t')?.split(" //").next());
+    let missing: Vec<_> = required.filter(|module| !sums.contains(&format!("{module} h1:"))).collect();
+    assert!(missing.is_empty(), "not in go.sum: {missing:?}");
+}
+
+fn is_exact(version: Option<&str>) -> bool {
+    version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+}

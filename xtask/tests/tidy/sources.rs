@@ -35,7 +35,7 @@ impl Source {
 pub(crate) fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
     let mut found = Vec::new();
-    for folder in ["crates", "xtask", "docs", ".ci", ".cargo"] {
+    for folder in ["bench", "crates", "xtask", "docs", ".ci", ".cargo"] {
         walk(root, &root.join(folder), &mut found);
     }
     for path in listed(root) {
@@ -71,8 +71,10 @@ fn listed(folder: &Path) -> impl Iterator<Item = PathBuf> {
 /// Keeps `path` if it is a text file that people write.
 fn take(root: &Path, path: &Path, found: &mut Vec<Source>) {
     let kind = path.extension().and_then(OsStr::to_str);
-    let is_text = matches!(kind, Some("rs" | "lua" | "js" | "sql" | "toml" | "md" | "yml" | "yaml" | "sh"))
-        || path.ends_with(".ci/run");
+    let is_text = matches!(
+        kind,
+        Some("rs" | "lua" | "js" | "mjs" | "go" | "sql" | "toml" | "md" | "yml" | "yaml" | "sh")
+    ) || path.ends_with(".ci/run");
     if !is_text || !path.is_file() {
         return;
     }
