@@ -7,7 +7,10 @@ use duly_core::{Delivery, Invalid, Monotonic, SinkError, SinkErrorKind};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{self, connect::CaptureConnection, connect::capture_connection};
+use hyper_util::client::legacy::{
+    self,
+    connect::{CaptureConnection, Connected, capture_connection},
+};
 use tokio::sync::SemaphorePermit;
 
 use super::{
@@ -101,12 +104,20 @@ impl WebhookSink {
                 };
                 // With HTTP/2 the others on it go on, but if it is the connection that is dead, new ones must not join them.
                 used.poison();
+                if used.is_negotiated_h2() {
+                    in_flight.disconnected();
+                }
                 return Err(failure::silent(format!("no answer within {timeout:?}")));
             }
         };
         let watch = CertificateWatch::of(&connection);
         if let (Ok(_), Some(watch)) = (&answer, &watch) {
             watch.answered();
+        }
+        let is_http2 = connection.connection_metadata().as_ref().is_some_and(Connected::is_negotiated_h2);
+        if answer.is_err() && is_http2 {
+            // The connection may have ended for all that share it.
+            in_flight.disconnected();
         }
         answer.map_err(|why| match watch {
             Some(watch) => failure::broken(endpoint, &why, watch.fault()),
