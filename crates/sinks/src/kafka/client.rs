@@ -188,7 +188,7 @@ impl Connection {
 
     /// What the failure of a message to `topic` means.
     pub(super) fn classify(&self, topic: &str, error: &KafkaError, persistence: Persistence) -> SinkError {
-        let fatal = classify_fatal(error, self.producer.client().fatal_error());
+        let fatal = classify_fatal(error, persistence, self.producer.client().fatal_error());
         let error = fatal.unwrap_or_else(|| classify(error, persistence, self.context.is_all_down()));
         self.note(topic, &error);
         error

@@ -101,7 +101,7 @@ fn by_code(code: Code, persistence: Persistence) -> (SinkErrorKind, ErrorScope) 
 
 /// What it means that the library did not take a record at all: nothing of it was sent.
 pub(super) fn not_taken(error: &KafkaError, fatal: Option<(Code, String)>) -> SinkError {
-    match classify_fatal(error, fatal) {
+    match classify_fatal(error, Persistence::No, fatal) {
         Some(SinkError { kind: SinkErrorKind::Misconfigured, detail, .. }) => {
             SinkError::new(SinkErrorKind::Misconfigured, detail)
         }
@@ -115,16 +115,24 @@ pub(super) fn not_taken(error: &KafkaError, fatal: Option<(Code, String)>) -> Si
 
 /// What it means that the producer cannot go on, if that is the error: an idempotent one ends when it can no longer tell
 /// what is a copy. It is about no topic, and the next call makes another producer.
-pub(super) fn classify_fatal(error: &KafkaError, fatal: Option<(Code, String)>) -> Option<SinkError> {
-    if error.rdkafka_error_code() != Some(Code::Fatal) {
-        return None;
-    }
+///
+/// The library first keeps the reason, then purges what it has not sent: a purged record can be told why.
+pub(super) fn classify_fatal(
+    error: &KafkaError,
+    persistence: Persistence,
+    fatal: Option<(Code, String)>,
+) -> Option<SinkError> {
+    let otherwise = match (error.rdkafka_error_code(), persistence) {
+        (Some(Code::Fatal), _) => SinkErrorKind::Unknown,
+        (Some(Code::PurgeQueue), Persistence::No) if fatal.is_some() => SinkErrorKind::Unreachable,
+        _ => return None,
+    };
     let (kind, detail) = match fatal {
         Some((code, reason)) => match by_code(code, Persistence::Possibly) {
             (SinkErrorKind::Misconfigured, ErrorScope::Target) => (SinkErrorKind::Misconfigured, reason),
-            _ => (SinkErrorKind::Unknown, reason),
+            _ => (otherwise, reason),
         },
-        None => (SinkErrorKind::Unknown, words(error)),
+        None => (otherwise, words(error)),
     };
     Some(SinkError::new(kind, format!("the producer ended: {detail}")))
 }
