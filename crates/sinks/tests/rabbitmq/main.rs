@@ -23,7 +23,7 @@ use lapin::{
     Channel, Connection, ConnectionProperties, ExchangeKind,
     message::BasicGetMessage,
     options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
-    types::FieldTable,
+    types::{AMQPValue, FieldTable},
 };
 use testkit::servers::rabbitmq::shared;
 
@@ -69,6 +69,13 @@ impl Reader {
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         self.0.queue_declare(name.as_str().into(), options, arguments).await.unwrap();
         name
+    }
+
+    /// A queue that can be made silent.
+    async fn quorum_queue(&self) -> String {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        self.queue_with(arguments).await
     }
 
     /// An exchange by topics, and a queue bound to it.
