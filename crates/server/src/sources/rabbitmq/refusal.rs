@@ -228,7 +228,6 @@ fn copied(from: &BasicProperties) -> BasicProperties {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 mod tests {
     use lapin::ConnectionProperties;
     use testkit::servers::rabbitmq::unconfirming_broker;
