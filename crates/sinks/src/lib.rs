@@ -8,8 +8,12 @@ pub mod activemq;
 mod connection;
 #[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
 mod exchange;
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats", feature = "rocketmq"))]
+mod idle_pool;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
+mod link;
 #[cfg(feature = "mqtt")]
 pub mod mqtt;
 #[cfg(feature = "nats")]
@@ -20,6 +24,8 @@ pub mod rabbitmq;
 pub mod redis_streams;
 #[cfg(feature = "rocketmq")]
 pub mod rocketmq;
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats", feature = "rocketmq"))]
+mod stream;
 #[cfg(any(
     feature = "webhook",
     feature = "redis_streams",
@@ -33,6 +39,17 @@ pub mod rocketmq;
 mod tls;
 #[cfg(feature = "webhook")]
 pub mod webhook;
+#[cfg(any(
+    feature = "webhook",
+    feature = "redis_streams",
+    feature = "rabbitmq",
+    feature = "kafka",
+    feature = "rocketmq",
+    feature = "activemq",
+    feature = "nats",
+    feature = "mqtt"
+))]
+mod within;
 mod written;
 
 use std::{sync::Arc, time::Duration};
