@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{Delivery, SinkError, SinkErrorKind};
+use duly_core::{Delivery, SinkError};
 use rdkafka::{
     ClientConfig,
     error::KafkaError,
@@ -23,10 +23,7 @@ use tokio::sync::mpsc;
 
 use super::{
     context::{Context, Errors, RecordReport, Ticket},
-    failure::{
-        Persistence, classify, classify_fatal, is_doubtful, is_final, is_of_topic, no_connection, not_taken,
-        words,
-    },
+    failure::{Persistence, classify, classify_fatal, is_doubtful, is_final, is_of_topic, not_taken, words},
     record::record,
     settings::IDEMPOTENCE,
 };
@@ -128,14 +125,14 @@ impl Client {
             (Err(_), Errors { final_error: Some(final_error), .. }) => {
                 // It would go on trying, and locking the user out perhaps.
                 self.give_up(connection);
-                Err(SinkError::new(SinkErrorKind::Misconfigured, final_error))
+                Err(SinkError::misconfigured(final_error))
             }
             (Err(error), _) if error.rdkafka_error_code().is_some_and(|code| is_final(code, "")) => {
                 self.give_up(connection);
-                Err(SinkError::new(SinkErrorKind::Misconfigured, words(&error)))
+                Err(SinkError::misconfigured(words(&error)))
             }
-            (Err(_), Errors { last: Some(last), .. }) => Err(no_connection(last)),
-            (Err(error), _) => Err(no_connection(words(&error))),
+            (Err(_), Errors { last: Some(last), .. }) => Err(SinkError::unreachable(last)),
+            (Err(error), _) => Err(SinkError::unreachable(words(&error))),
         }
     }
 
@@ -147,9 +144,10 @@ impl Client {
             return Ok(connection.clone());
         }
         let context = Context::new(self.config.get(IDEMPOTENCE) == Some("true"));
-        let producer = self.config.create_with_context(context.clone()).map_err(|error| {
-            SinkError::new(SinkErrorKind::Misconfigured, format!("the library cannot be set up: {error}"))
-        })?;
+        let producer = self
+            .config
+            .create_with_context(context.clone())
+            .map_err(|error| SinkError::misconfigured(format!("the library cannot be set up: {error}")))?;
         let connection = Connection {
             producer: Arc::new(DropAside::new(producer)),
             context,

@@ -14,16 +14,6 @@ pub(super) enum Persistence {
     Possibly,
 }
 
-/// Nothing was sent.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
-}
-
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail).at_destination()
-}
-
 /// What the failure of a record means. `is_all_down`: the library has a connection to no broker.
 pub(super) fn classify(error: &KafkaError, persistence: Persistence, is_all_down: bool) -> SinkError {
     let (kind, scope) =
@@ -103,11 +93,11 @@ fn by_code(code: Code, persistence: Persistence) -> (SinkErrorKind, ErrorScope) 
 pub(super) fn not_taken(error: &KafkaError, fatal: Option<(Code, String)>) -> SinkError {
     match classify_fatal(error, Persistence::No, fatal) {
         Some(SinkError { kind: SinkErrorKind::Misconfigured, detail, .. }) => {
-            SinkError::new(SinkErrorKind::Misconfigured, detail)
+            SinkError::misconfigured(detail)
         }
-        Some(other) => no_connection(other.detail),
+        Some(other) => SinkError::unreachable(other.detail),
         None => match classify(error, Persistence::No, false) {
-            SinkError { kind: SinkErrorKind::Unknown, detail, .. } => no_connection(detail),
+            SinkError { kind: SinkErrorKind::Unknown, detail, .. } => SinkError::unreachable(detail),
             other => other,
         },
     }

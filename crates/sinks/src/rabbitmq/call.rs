@@ -15,7 +15,7 @@ use super::{
     Outcome,
     confirm_pace::Turn,
     connection::BrokerConnection,
-    failure::{self, denied, no_answer, no_connection},
+    failure,
     home::{self, Homes},
     message::OutgoingMessage,
     publisher::{Job, PublishEvent},
@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
         }
         let detail = "not sent: messages before it wait for the confirm of their queue for long";
         for job in held {
-            self.report(job.position, Err(no_connection(detail).at_destination()));
+            self.report(job.position, Err(SinkError::unreachable(detail).at_destination()));
         }
     }
 
@@ -263,7 +263,7 @@ impl<'a> Call<'a> {
     fn returned(&mut self, position: usize, words: String) {
         let Some(job) = self.jobs[position].clone() else { return };
         if !job.message.exchange.as_str().is_empty() {
-            return self.report(position, Err(denied(words)));
+            return self.report(position, Err(SinkError::denied(words)));
         }
         self.stages[position] = Stage::Returned;
         if let Some(verdict) = self.homes.returned(position, &job.message, words) {
@@ -284,12 +284,12 @@ impl<'a> Call<'a> {
     fn again(&mut self, position: usize) -> Option<Job> {
         self.again[position] += 1;
         if !self.connection.is_connected() {
-            self.report(position, Err(no_connection(LOST_BEFORE)));
+            self.report(position, Err(SinkError::unreachable(LOST_BEFORE)));
             return None;
         }
         if self.again[position] > AGAIN_MAX {
             let detail = "not sent: other messages ended its channel again and again";
-            self.report(position, Err(no_connection(detail).at_destination()));
+            self.report(position, Err(SinkError::unreachable(detail).at_destination()));
             return None;
         }
         if self.stages[position] == Stage::Sent {
@@ -328,14 +328,18 @@ impl Stage {
 fn unanswered(stage: Stage, is_alive: bool) -> SinkError {
     match (stage, is_alive) {
         (Stage::Returned, true) => {
-            no_connection("no queue took it, and the broker does not say why in time").at_destination()
+            SinkError::unreachable("no queue took it, and the broker does not say why in time")
+                .at_destination()
         }
         (Stage::Sent, true) => {
-            no_answer("no confirm in time, while the broker answers: its queue is silent").at_destination()
+            SinkError::unknown("no confirm in time, while the broker answers: its queue is silent")
+                .at_destination()
         }
-        (Stage::Sent, false) => no_answer("no confirm in time"),
-        (_, true) => no_connection("not sent: too many before it wait for their confirm").at_destination(),
-        (_, false) => no_connection("it could not be sent in time"),
+        (Stage::Sent, false) => SinkError::unknown("no confirm in time"),
+        (_, true) => {
+            SinkError::unreachable("not sent: too many before it wait for their confirm").at_destination()
+        }
+        (_, false) => SinkError::unreachable("it could not be sent in time"),
     }
 }
 

@@ -12,7 +12,6 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::{
     confirm_pace::ConfirmPace,
-    failure::no_connection,
     publisher::{Job, Publisher, Shared},
     trust::Trust,
 };
@@ -105,8 +104,8 @@ impl BrokerConnection {
     pub(super) async fn channel(&self) -> Result<Channel, SinkError> {
         let failed = |error: lapin::Error| match is_limit(&error) {
             // The connection stands, and other destinations have their channels.
-            true => no_connection(error.to_string()).at_destination(),
-            false => no_connection(error.to_string()),
+            true => SinkError::unreachable(error.to_string()).at_destination(),
+            false => SinkError::unreachable(error.to_string()),
         };
         let channel = self.plain_channel().await.map_err(failed)?;
         channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(failed)?;

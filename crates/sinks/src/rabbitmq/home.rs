@@ -9,11 +9,7 @@ use lapin::{
     types::{FieldTable, ShortString},
 };
 
-use super::{
-    connection::BrokerConnection,
-    failure::{denied, is_no_such_queue, no_connection},
-    message::OutgoingMessage,
-};
+use super::{connection::BrokerConnection, failure::is_no_such_queue, message::OutgoingMessage};
 
 /// Queues of one call that the broker is asked for at the same time.
 const ASKED_MAX: usize = 8;
@@ -84,18 +80,20 @@ impl Homes {
 pub(super) async fn ask(connection: &BrokerConnection, question: &Question) -> SinkError {
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let Some(_permit) = connection.question().await else {
-        return no_connection(question.words.as_str()).at_destination();
+        return SinkError::unreachable(question.words.as_str()).at_destination();
     };
     let channel = match connection.plain_channel().await {
         Ok(channel) => channel,
         // The broker may allow no more channels: that is nobody else's matter.
-        Err(error) if connection.is_connected() => return no_connection(error.to_string()).at_destination(),
-        Err(error) => return no_connection(error.to_string()),
+        Err(error) if connection.is_connected() => {
+            return SinkError::unreachable(error.to_string()).at_destination();
+        }
+        Err(error) => return SinkError::unreachable(error.to_string()),
     };
     match channel.queue_declare(question.queue.clone(), passive, FieldTable::default()).await {
-        Ok(_) => no_connection(format!("{}; it is there by now", question.words)).at_destination(),
-        Err(error) if is_no_such_queue(&error) => denied(question.words.as_str()),
-        Err(error) if !connection.is_connected() => no_connection(error.to_string()),
-        Err(error) => no_connection(format!("its queue is away: {error}")).at_destination(),
+        Ok(_) => SinkError::unreachable(format!("{}; it is there by now", question.words)).at_destination(),
+        Err(error) if is_no_such_queue(&error) => SinkError::denied(question.words.as_str()),
+        Err(error) if !connection.is_connected() => SinkError::unreachable(error.to_string()),
+        Err(error) => SinkError::unreachable(format!("its queue is away: {error}")).at_destination(),
     }
 }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{Clock, Monotonic};
+use duly_core::{Clock, Monotonic, SinkError};
 use futures_util::{FutureExt, future::BoxFuture};
 use lapin::{Channel, Confirmation, PublisherConfirm, message::BasicReturnMessage};
 use tokio::sync::mpsc;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::{
     Outcome,
     confirm_pace::{ConfirmPace, OVERDUE, Slot},
-    failure::{Cause, no_answer, rejected},
+    failure::{Cause, rejected},
     message::OutgoingMessage,
     trust::Trust,
     verdict::{Unconfirmed, judge},
@@ -323,7 +323,7 @@ impl Task {
                     confirmed.push((index, Err(rejected())));
                 }
                 Ok(Confirmation::NotRequested) => {
-                    confirmed.push((index, Err(no_answer("the channel does not confirm"))));
+                    confirmed.push((index, Err(SinkError::unknown("the channel does not confirm"))));
                 }
                 Err(error) => {
                     end.get_or_insert(error);

@@ -8,7 +8,7 @@ use super::{
     call::{LOST_BEFORE, Step},
     confirm_pace::OVERDUE,
     connection::BrokerConnection,
-    failure::{Cause, no_connection, unconfirmed_alone},
+    failure::{Cause, unconfirmed_alone},
     publisher::{CONFIRMED, Job, PublishEvent},
 };
 
@@ -58,7 +58,7 @@ fn step(tried: Tried, rest: Vec<Job>) -> Step {
     match tried {
         Tried::Passed => Step::Tried(rest),
         Tried::Denied(verdict) => Step::Denied(rest, verdict),
-        Tried::Lost => Step::Unsent(rest, no_connection(LOST_BEFORE)),
+        Tried::Lost => Step::Unsent(rest, SinkError::unreachable(LOST_BEFORE)),
     }
 }
 

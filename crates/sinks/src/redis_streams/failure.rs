@@ -13,16 +13,6 @@ const NO_RIGHT: [&str; 2] = ["user executing the script can't run", "has no perm
 /// The right that is missed is one to a key: how all servers say so.
 pub(super) const OF_KEY: &str = " to access ";
 
-/// Nothing was sent.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
-}
-
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail)
-}
-
 /// What a failure may be about, where its words do not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doubt {
