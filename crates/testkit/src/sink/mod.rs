@@ -2,6 +2,7 @@
 
 mod cases;
 mod cluster;
+mod delivery;
 mod isolation;
 mod outages;
 mod planted;
@@ -15,6 +16,7 @@ use duly_core::{Delivery, MessageId, Sink, StoredMessage, Timestamp};
 
 pub use cases::*;
 pub use cluster::{Cluster, a_server_killed_under_load_loses_nothing};
+pub use delivery::{failure, message, one, to};
 pub use isolation::*;
 pub use outages::*;
 pub use recorder::Recorder;
