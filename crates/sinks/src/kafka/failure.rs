@@ -143,7 +143,7 @@ pub(super) fn is_of_batch(error: &KafkaError) -> bool {
 }
 
 /// Whether the brokers must be asked how they are before anything is sent again, to whatever topic.
-pub(super) fn is_doubtful(error: &SinkError) -> bool {
+pub(super) fn is_of_brokers(error: &SinkError) -> bool {
     error.scope == ErrorScope::Target
         && matches!(
             error.kind,

@@ -105,7 +105,7 @@ impl KafkaSink {
         }
         for (index, delivery) in pending {
             let error = SinkError::unknown("no answer in time").at_destination();
-            connection.note(delivery.message.topic.as_str(), &error);
+            connection.record_failure(delivery.message.topic.as_str(), &error);
             call.outcomes.report(index, Err(error));
         }
     }
@@ -127,7 +127,7 @@ impl KafkaSink {
     }
 
     /// Asks for the topics that are in doubt, each before its messages are sent.
-    async fn send_doubted(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
+    async fn send_unverified(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
         let mut by_topic: BTreeMap<&str, Vec<Indexed<'_>>> = BTreeMap::new();
         for (index, delivery) in messages {
             by_topic.entry(delivery.message.topic.as_str()).or_default().push((index, delivery));
@@ -182,10 +182,13 @@ impl Sink for KafkaSink {
             Some(Err(error)) => return report_all(messages, &error, &call),
             None => return report_all(messages, &SinkError::unreachable("no connection in time"), &call),
         };
-        let (doubted, ready) = messages
+        let (unverified, ready) = messages
             .into_iter()
-            .partition(|(_, delivery)| connection.is_doubted(delivery.message.topic.as_str()));
-        tokio::join!(self.send(&connection, ready, &call), self.send_doubted(&connection, doubted, &call));
+            .partition(|(_, delivery)| connection.is_unverified(delivery.message.topic.as_str()));
+        tokio::join!(
+            self.send(&connection, ready, &call),
+            self.send_unverified(&connection, unverified, &call)
+        );
     }
 
     fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {

@@ -24,19 +24,19 @@ pub(super) struct Question {
 
 /// The queues that messages of one call came back from.
 #[derive(Default)]
-pub(super) struct Homes {
-    known: HashMap<u64, Home>,
+pub(super) struct ReturnedQueues {
+    known: HashMap<u64, ReturnedQueue>,
     waiting: VecDeque<Question>,
     asked: usize,
 }
 
-enum Home {
+enum ReturnedQueue {
     /// The broker is asked; these wait for what it says.
     Asked(Vec<usize>),
     Answered(SinkError),
 }
 
-impl Homes {
+impl ReturnedQueues {
     /// Notes that a message came back. What that means for it, if the broker was asked for its queue before.
     pub(super) fn returned(
         &mut self,
@@ -46,10 +46,10 @@ impl Homes {
     ) -> Option<SinkError> {
         let destination = message.destination;
         match self.known.get_mut(&destination) {
-            Some(Home::Answered(verdict)) => return Some(verdict.clone()),
-            Some(Home::Asked(positions)) => positions.push(position),
+            Some(ReturnedQueue::Answered(verdict)) => return Some(verdict.clone()),
+            Some(ReturnedQueue::Asked(positions)) => positions.push(position),
             None => {
-                self.known.insert(destination, Home::Asked(vec![position]));
+                self.known.insert(destination, ReturnedQueue::Asked(vec![position]));
                 self.waiting.push_back(Question { destination, queue: message.key.clone(), words });
             }
         }
@@ -69,8 +69,8 @@ impl Homes {
     /// Those that waited for this verdict.
     pub(super) fn answered(&mut self, destination: u64, verdict: SinkError) -> Vec<usize> {
         self.asked = self.asked.saturating_sub(1);
-        match self.known.insert(destination, Home::Answered(verdict)) {
-            Some(Home::Asked(positions)) => positions,
+        match self.known.insert(destination, ReturnedQueue::Answered(verdict)) {
+            Some(ReturnedQueue::Asked(positions)) => positions,
             _ => Vec::new(),
         }
     }

@@ -16,7 +16,7 @@ use redis::RedisError;
 
 use append::Append;
 pub use config::RedisStreamsConfig;
-use failure::Doubt;
+use failure::FailureScope;
 use link::{Connection, Link};
 use settings::Settings;
 
@@ -130,7 +130,7 @@ impl RedisStreamsSink {
         let (failure, doubt) = failure::sorted(error, connection.is_cluster());
         let is_all = match doubt {
             None => return failure,
-            Some(Doubt::Keys) => {
+            Some(FailureScope::Keys) => {
                 let topic = delivery.message.topic.as_str();
                 if checks.keys.as_ref().is_none_or(|(own, _)| own != topic) {
                     let lacks = self.append.lacks_keys_beside(connection.clone(), delivery).await;
@@ -138,7 +138,7 @@ impl RedisStreamsSink {
                 }
                 checks.keys.as_ref().is_some_and(|(_, lacks)| *lacks)
             }
-            Some(Doubt::Servers) => {
+            Some(FailureScope::Servers) => {
                 if checks.is_there.is_none() {
                     checks.is_there = Some(self.is_there(connection).await);
                 }
@@ -146,7 +146,7 @@ impl RedisStreamsSink {
             }
         };
         match doubt {
-            Some(Doubt::Keys) if is_all => SinkError::misconfigured(format!(
+            Some(FailureScope::Keys) if is_all => SinkError::misconfigured(format!(
                 "{}: give this user the keys duly:mark:* and duly:rights:*",
                 failure.detail
             )),

@@ -15,7 +15,7 @@ use tokio::sync::SemaphorePermit;
 
 use super::{
     WebhookSink,
-    answer::{self, is_elsewhere, retry_after},
+    answer::{self, leads_to_another_origin, retry_after},
     endpoint::{self, Endpoint, UrlSource, endpoint_of},
     failure::{self, Answered},
     headers::{Credentials, headers},
@@ -158,13 +158,13 @@ impl WebhookSink {
         end: Monotonic,
     ) -> Result<String, SinkError> {
         let (head, body) = answer.into_parts();
-        let elsewhere = is_elsewhere(&head.headers, &endpoint.uri);
+        let to_another_origin = leads_to_another_origin(&head.headers, &endpoint.uri);
         let retry_after = retry_after(&head.headers, self.clock.now().wall());
         // Cut only after the secrets are out: half of one is still worth something.
         let words = self.settings.secrets.hide(&answer::words(body, &*self.clock, end).await);
         let words: String = words.chars().take(answer::WORDS_MAX).collect();
         let status = head.status;
-        let failure = answer::failure(status, &self.settings.permanent, elsewhere);
+        let failure = answer::failure(status, &self.settings.permanent, to_another_origin);
         let is_whole = match (endpoint.source, failure) {
             (UrlSource::Message, _) => false,
             (UrlSource::Config, Some(answer::Failure::Busy)) => {

@@ -163,8 +163,8 @@ fn a_lost_answer_of_one_topic_makes_nobody_ask_for_the_others() {
         [Code::MessageTimedOut, Code::RequestTimedOut, Code::NetworkException, Code::BrokerTransportFailure]
     {
         let lost = classify(&error(code), Persistence::Possibly, false);
-        assert!(!is_doubtful(&lost) && is_of_topic(&lost), "{code}");
+        assert!(!is_of_brokers(&lost) && is_of_topic(&lost), "{code}");
         let all_down = classify(&error(code), Persistence::Possibly, true);
-        assert!(is_doubtful(&all_down), "{code}: no broker is there");
+        assert!(is_of_brokers(&all_down), "{code}: no broker is there");
     }
 }
