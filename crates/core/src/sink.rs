@@ -87,7 +87,7 @@ impl<'a> Outcomes<'a> {
 /// - `a_silent_destination_holds_up_no_other`: also one that never answers.
 /// - `a_forbidden_destination_fails_alone`: as `Denied`.
 /// - `a_full_destination_is_throttled_alone`: as `Throttled`, about the destination.
-/// - `a_server_killed_under_load_loses_nothing`: one of several; an outage refuses and denies no message.
+/// - `a_server_killed_under_load_loses_nothing`: one of several; an outage refuses and denies no message. Run where a cluster runs.
 /// - A sink classifies and never decides: it neither retries a message nor drops it.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {

@@ -10,10 +10,6 @@ const WRITE_SIZE: usize = 64 * 1024;
 /// Bytes read at once.
 const READ_SIZE: usize = 16 * 1024;
 
-/// TCP, or TLS over it.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
 /// Our side of a protocol.
 pub(crate) trait Exchange: Send {
     /// Adds what is to be sent next, if it is time for it. Called again until `out` holds [`WRITE_SIZE`] bytes or nothing is added.

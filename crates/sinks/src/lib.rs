@@ -4,12 +4,17 @@
 
 #[cfg(feature = "activemq")]
 pub mod activemq;
+mod config_values;
 #[cfg(any(feature = "activemq", feature = "mqtt"))]
 mod connection;
 #[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
 mod exchange;
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats", feature = "rocketmq"))]
+mod idle_pool;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
+mod link;
 #[cfg(feature = "mqtt")]
 pub mod mqtt;
 #[cfg(feature = "nats")]
@@ -20,6 +25,8 @@ pub mod rabbitmq;
 pub mod redis_streams;
 #[cfg(feature = "rocketmq")]
 pub mod rocketmq;
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats", feature = "rocketmq"))]
+mod stream;
 #[cfg(any(
     feature = "webhook",
     feature = "redis_streams",
@@ -33,7 +40,17 @@ pub mod rocketmq;
 mod tls;
 #[cfg(feature = "webhook")]
 pub mod webhook;
-mod written;
+#[cfg(any(
+    feature = "webhook",
+    feature = "redis_streams",
+    feature = "rabbitmq",
+    feature = "kafka",
+    feature = "rocketmq",
+    feature = "activemq",
+    feature = "nats",
+    feature = "mqtt"
+))]
+mod within;
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,6 +59,7 @@ use serde::Deserialize;
 
 #[cfg(feature = "activemq")]
 pub use activemq::ActivemqConfig;
+pub use config_values::{OneOrMany, Span};
 pub use duly_core::Secret;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaConfig;
@@ -57,7 +75,6 @@ pub use redis_streams::RedisStreamsConfig;
 pub use rocketmq::RocketmqConfig;
 #[cfg(feature = "webhook")]
 pub use webhook::WebhookConfig;
-pub use written::{OneOrMany, Span};
 
 /// Every kind that a build can have, each the name of its feature.
 pub const KINDS: [&str; 8] =
@@ -94,8 +111,8 @@ pub enum SinkConfig {
     Mqtt(MqttConfig),
 }
 
-/// The same for whichever kind it is.
-macro_rules! each {
+/// The same expression for the settings of whichever kind it is.
+macro_rules! with_config {
     ($self:ident, $config:ident => $do:expr) => {
         match $self {
             #[cfg(feature = "webhook")]
@@ -143,21 +160,21 @@ impl SinkConfig {
 
     /// Everything that is wrong with it, each with its path below the sink.
     pub fn check(&self) -> Vec<Invalid> {
-        each!(self, config => config.check())
+        with_config!(self, config => config.check())
     }
 
     /// The most messages of one call that the sink works on at the same time. A larger batch only waits in line.
     pub fn batch(&self) -> usize {
-        each!(self, config => config.batch())
+        with_config!(self, config => config.batch())
     }
 
     /// How long one call takes at most. The lane's timeout must be longer, or it cuts off what is going well.
     pub fn call_timeout(&self) -> Duration {
-        each!(self, config => config.request_timeout())
+        with_config!(self, config => config.request_timeout())
     }
 
     /// What a probe of this kind cannot check, in words for `duly doctor`.
-    pub fn cannot_be_asked(&self) -> Option<&'static str> {
+    pub fn not_probed(&self) -> Option<&'static str> {
         match self.kind() {
             "webhook" => Some("what its paths answer"),
             "kafka" | "rocketmq" => Some("whether this user may write to a topic"),
@@ -168,7 +185,7 @@ impl SinkConfig {
 
     /// The sink. It tells the time by `clock`.
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, Invalid> {
-        each!(self, config => Ok(Arc::new(config.build(clock)?)))
+        with_config!(self, config => Ok(Arc::new(config.build(clock)?)))
     }
 
     /// Warnings about a reachable target: settings that allow duplicates, and those of `topics` that it would refuse. Delivers nothing.

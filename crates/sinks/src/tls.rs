@@ -136,6 +136,20 @@ pub(crate) fn is_certificate_io_fault(why: &io::Error) -> bool {
     false
 }
 
+/// Speaks TLS to `host` over `stream`, if there is a configuration for it.
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats", feature = "rocketmq"))]
+pub(crate) async fn connect(
+    config: Option<&Arc<ClientConfig>>,
+    host: &str,
+    stream: tokio::net::TcpStream,
+) -> io::Result<Box<dyn crate::stream::Stream>> {
+    stream.set_nodelay(true)?;
+    let Some(config) = config else { return Ok(Box::new(stream)) };
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = rustls::pki_types::ServerName::try_from(host).map_err(io::Error::other)?;
+    Ok(Box::new(tokio_rustls::TlsConnector::from(config.clone()).connect(name, stream).await?))
+}
+
 /// Trusts `roots` and these besides, and proves who we are to a target that asks.
 pub(crate) fn proving(
     mut roots: RootCertStore,

@@ -21,12 +21,16 @@ testkit::sink_suite!(mqtt_artemis, crate::targets::mqtt_artemis(), if crate::ser
 
 #[test]
 fn what_each_target_shows_is_in_its_documentation_and_every_test_named_there_exists() {
-    use targets::coverage::{COLUMNS, Coverage, ROWS, has_test, table};
+    use targets::coverage::{COLUMNS, Coverage, IN_SUITE, ROWS, has_test, table};
     for column in COLUMNS {
         let table = table(column);
         for row in ROWS {
             let coverage = table.get(row).unwrap_or_else(|| panic!("{column:?} says nothing of: {row}"));
             println!("{:<14} {:<11} {row:<24} {coverage:?}", column.0, column.1);
+            assert!(
+                *coverage != Coverage::Suite || IN_SUITE.contains(&row),
+                "{column:?}: the suite has no case: {row}"
+            );
             if let Coverage::Tests(names) = coverage {
                 let missing: Vec<_> = names.iter().filter(|name| !has_test(column.0, name)).collect();
                 assert!(missing.is_empty(), "{column:?}, {row}: there is no {missing:?}");

@@ -62,6 +62,39 @@ impl ClientCertificate {
     }
 }
 
+/// A self-signed certificate of 127.0.0.1 and its key, as PEM files that are there as long as this is.
+#[derive(Debug)]
+pub struct SelfSigned {
+    folder: TempDir,
+}
+
+impl SelfSigned {
+    /// One that nobody else has.
+    #[expect(clippy::new_without_default, reason = "each is another")]
+    pub fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let own = Self { folder: tempfile::tempdir().unwrap() };
+        fs::write(own.certificate(), made.cert.pem()).unwrap();
+        fs::write(own.key(), made.signing_key.serialize_pem()).unwrap();
+        own
+    }
+
+    /// The file of the certificate, which is its own authority.
+    pub fn certificate(&self) -> String {
+        self.folder.path().join("cert.pem").display().to_string()
+    }
+
+    /// The file of its key.
+    pub fn key(&self) -> String {
+        self.folder.path().join("key.pem").display().to_string()
+    }
+
+    /// The settings of a sink that shows it.
+    pub fn settings(&self) -> String {
+        format!("client_cert = '{}'\nclient_key = '{}'", self.certificate(), self.key())
+    }
+}
+
 /// Proves to be each of `names` by an authority of its own, speaks one of `protocols`, best first; and that authority, as PEM.
 pub fn acceptor(names: &[&str], protocols: &[&str]) -> (TlsAcceptor, String) {
     acceptor_of(names, protocols, Arc::new(NoClientAuth))

@@ -43,7 +43,7 @@ async fn probe(check: &str, setup: &SinkSetup, clock: Arc<dyn Clock>) -> Finding
     };
     let fault = match tokio::time::timeout(setup.options.timeout, sink.probe()).await {
         Ok(Ok(())) => {
-            let rest = setup.config.cannot_be_asked();
+            let rest = setup.config.not_probed();
             let rest = rest.map_or(String::new(), |what| format!("; {what} shows when a message is sent"));
             return Finding::ok(check, format!("the {kind} answers{rest}"));
         }

@@ -122,12 +122,12 @@ pub(crate) async fn node(redis: &Redis, instance: u64) -> Node {
         ..Default::default()
     });
     let sink: Arc<dyn Sink> = sink.build(machine).unwrap();
-    let mover = store.in_store_delivery(SinkName::parse(SINK).unwrap(), StreamLimits::default()).unwrap();
+    let in_store = store.in_store_delivery(SinkName::parse(SINK).unwrap(), StreamLimits::default()).unwrap();
     let duly = Duly::builder()
         .store(store.clone())
         .clock(clock.clone())
         .sink(SINK, sink, SinkOptions::default())
-        .in_store_delivery(SINK, mover)
+        .in_store_delivery(SINK, in_store)
         .start()
         .await
         .unwrap();

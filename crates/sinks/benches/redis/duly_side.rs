@@ -1,4 +1,4 @@
-//! The same by Duly: Redis store, mover into the streams of the same Redis.
+//! The same by Duly: Redis store, delivery in the store into the streams of the same Redis.
 
 use std::time::Duration;
 

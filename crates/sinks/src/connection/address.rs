@@ -5,7 +5,7 @@ use std::{fmt, path::Path, sync::Arc, time::Duration};
 use duly_core::{ErrorCode, Invalid};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::{OneOrMany, Secret, tls, written::percent_decoded};
+use crate::{OneOrMany, Secret, config_values::percent_decoded, tls};
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);

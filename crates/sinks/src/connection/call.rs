@@ -15,7 +15,7 @@ use super::{
     Connection, Pool, Protocol,
     in_flight::{Cut, InFlight},
 };
-use crate::exchange::Exchange;
+use crate::{exchange::Exchange, within::within};
 
 /// Messages on one connection in one call, at most: packets of MQTT have no more numbers.
 const IN_FLIGHT_MAX: usize = u16::MAX as usize;
@@ -113,7 +113,7 @@ impl<P: Protocol> Pool<P> {
             let turn = turns.acquire().await;
             (turn, self.connection(call.begin_until).await)
         };
-        let (permit, mut connection) = match self.within(call.begin_until, begin).await {
+        let (permit, mut connection) = match within(&*self.clock, call.begin_until, begin).await {
             Some((permit, Ok(connection))) => (permit.ok(), connection),
             Some((_, Err(error))) => return ConnectionOutcome { left: indices, error, can_retry: false },
             None => {
@@ -151,7 +151,7 @@ impl<P: Protocol> Pool<P> {
     async fn run_exchange(
         &self,
         call: Call<'_>,
-        connection: &mut Connection<P::Session>,
+        connection: &mut Connection<P>,
         in_flight: &mut InFlight<'_>,
         mut stalled: Stalled<'_>,
     ) -> Option<io::Result<()>> {
@@ -163,7 +163,7 @@ impl<P: Protocol> Pool<P> {
             let until = self.now().saturating_add(tick).min(call.end);
             let Connection { link, session, .. } = connection;
             let mut exchange = InFlightExchange { protocol: &self.protocol, session, in_flight };
-            if let Some(done) = self.within(until, link.exchange(&mut exchange)).await {
+            if let Some(done) = within(&*self.clock, until, link.exchange(&mut exchange)).await {
                 return Some(done);
             }
             let now = self.now();
@@ -192,7 +192,7 @@ impl<P: Protocol> Pool<P> {
     fn ended(
         self: &Arc<Self>,
         done: Option<io::Result<()>>,
-        connection: Connection<P::Session>,
+        connection: Connection<P>,
         mut in_flight: InFlight<'_>,
         (group, is_careful): (Group, bool),
     ) -> ConnectionOutcome {
@@ -204,7 +204,7 @@ impl<P: Protocol> Pool<P> {
                     self.is_careful.store(false, Ordering::Relaxed);
                 }
                 if in_flight.went_well() {
-                    self.release(connection);
+                    self.idle.release(connection);
                 }
                 ("the broker refused the one before".to_owned(), true, false)
             }

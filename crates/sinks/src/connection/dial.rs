@@ -12,8 +12,8 @@ use super::{
     Protocol,
     address::{Address, Host},
     connect_failed,
-    link::Link,
 };
+use crate::{link::Link, tls, within::within};
 
 /// Finds a host that lets us in, and remembers it.
 #[derive(Debug)]
@@ -43,29 +43,23 @@ impl Dialer {
             let position = (first + turn) % hosts.len();
             let host = &hosts[position];
             let end = share(clock, until, hosts.len() - turn);
-            let found = tokio::select! {
-                biased;
-                found = lookup_host((host.name.as_str(), host.port)) => found.map_err(|why| connect_failed(&why)),
-                () = clock.sleep_until(end) => Err(SinkError::unreachable("its name was not found in time")),
-            };
-            let mut found: Vec<_> = match found {
-                Ok(found) => found.collect(),
-                Err(failure) => {
-                    failures.push((host, failure));
-                    continue;
-                }
-            };
+            let found = within(clock, end, lookup_host((host.name.as_str(), host.port))).await;
+            let late = || Err(SinkError::unreachable("its name was not found in time"));
+            let mut found: Vec<_> =
+                match found.map_or_else(late, |found| found.map_err(|why| connect_failed(&why))) {
+                    Ok(found) => found.collect(),
+                    Err(failure) => {
+                        failures.push((host, failure));
+                        continue;
+                    }
+                };
             // A stable sort: the one that last worked comes first, the others as they are.
             found.sort_by_key(|at| Some(*at) != known);
             let count = found.len();
             for (nth, at) in found.into_iter().enumerate() {
                 let end = share(clock, end, count - nth);
-                let made = tokio::select! {
-                    biased;
-                    made = self.connect(protocol, host, at) => made,
-                    () = clock.sleep_until(end) => Err(SinkError::unreachable("no connection in time")),
-                };
-                match made {
+                let made = within(clock, end, self.connect(protocol, host, at)).await;
+                match made.unwrap_or_else(|| Err(SinkError::unreachable("no connection in time"))) {
                     Ok(made) => {
                         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (position, Some(at));
                         return Ok(made);
@@ -84,8 +78,8 @@ impl Dialer {
         at: SocketAddr,
     ) -> Result<(Link, P::Session), SinkError> {
         let stream = TcpStream::connect(at).await.map_err(|why| connect_failed(&why))?;
-        let mut link =
-            Link::over(stream, &host.name, &self.address).await.map_err(|why| connect_failed(&why))?;
+        let stream = tls::connect(self.address.tls.as_ref(), &host.name, stream).await;
+        let mut link = Link::over(stream.map_err(|why| connect_failed(&why))?);
         let session = protocol.log_in(&mut link, &self.address, &host.name).await?;
         Ok((link, session))
     }

@@ -9,24 +9,27 @@ mod address;
 mod call;
 mod dial;
 mod in_flight;
-mod link;
 mod suspects;
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
-use crate::tls::is_certificate_io_fault;
 use bytes::BytesMut;
-use duly_core::{Clock, Delivery, Monotonic, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Monotonic, SinkError};
 use tokio::sync::Semaphore;
 
+pub(crate) use crate::link::Link;
+use crate::{
+    idle_pool::{IdleConnection, IdlePool},
+    tls::is_certificate_io_fault,
+    within::within,
+};
 pub(crate) use address::{Address, Scheme, Written};
 use dial::Dialer;
 pub(crate) use in_flight::InFlight;
-pub(crate) use link::Link;
 use suspects::Suspects;
 
 /// Calls that use a connection at the same time, and connections that wait for one, at most. Other calls wait in line.
@@ -86,11 +89,29 @@ pub(crate) trait Protocol: Send + Sync + 'static {
 }
 
 /// An open connection on which we are logged in.
-struct Connection<S> {
+struct Connection<P: Protocol> {
     link: Link,
-    session: S,
-    /// It may wait unused for so long.
+    session: P::Session,
+    /// It may be unused for so long.
     idle_max: Duration,
+}
+
+impl<P: Protocol> IdleConnection for Connection<P> {
+    fn is_idle(&self) -> bool {
+        self.link.is_idle()
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        self.link.is_quiet()
+    }
+
+    fn idle_max(&self) -> Duration {
+        self.idle_max
+    }
+
+    fn leave(self) {
+        self.link.leave(P::FAREWELL);
+    }
 }
 
 /// The connections of a sink.
@@ -99,21 +120,14 @@ pub(crate) struct Pool<P: Protocol> {
     dialer: Dialer,
     in_use: Semaphore,
     aside: Semaphore,
-    idle: Mutex<Idle<P::Session>>,
+    idle: Arc<IdlePool<Connection<P>>>,
     suspects: Suspects,
     /// Suspects that ended a connection with several of their messages under way: they go one at a time.
     careful: Suspects,
-    /// A connection ended, and maybe because of one of several messages: until a call goes well, one after the other, so that it
-    /// shows which.
+    /// After a disconnect that one message may have caused, send one at a time until a call succeeds; that identifies it.
     is_careful: AtomicBool,
     clock: Arc<dyn Clock>,
     timeout: Duration,
-}
-
-struct Idle<S> {
-    connections: Vec<(Monotonic, Connection<S>)>,
-    /// Whether somebody looks after them.
-    has_sweeper: bool,
 }
 
 /// The longest that the far end may hear nothing from us while we live: it may close what is silent for longer.
@@ -129,7 +143,7 @@ impl<P: Protocol> Pool<P> {
             dialer: Dialer::new(address),
             in_use: Semaphore::new(CONNECTIONS_MAX),
             aside: Semaphore::new(ASIDE_MAX),
-            idle: Mutex::new(Idle { connections: Vec::new(), has_sweeper: false }),
+            idle: IdlePool::new(CONNECTIONS_MAX, clock.clone()),
             suspects: Suspects::default(),
             careful: Suspects::default(),
             is_careful: AtomicBool::new(false),
@@ -145,10 +159,11 @@ impl<P: Protocol> Pool<P> {
             // Beside those that calls use, all of which may be held up.
             let mut connection = self.connection(begin_until).await?;
             self.protocol.ask(&mut connection.link).await?;
-            self.release(connection);
+            self.idle.release(connection);
             Ok(())
         };
-        self.within(end, ask).await.unwrap_or_else(|| Err(SinkError::unreachable("no answer in time")))
+        let reply = within(&*self.clock, end, ask).await;
+        reply.unwrap_or_else(|| Err(SinkError::unreachable("no answer in time")))
     }
 
     /// The ends of a call: a connection must stand by the first, answers must be there by the second.
@@ -161,17 +176,9 @@ impl<P: Protocol> Pool<P> {
         self.clock.now().mono()
     }
 
-    async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = self.clock.sleep_until(end) => None,
-        }
-    }
-
     /// A connection that waits, or a new one.
-    async fn connection(&self, until: Monotonic) -> Result<Connection<P::Session>, SinkError> {
-        if let Some(connection) = self.take_idle() {
+    async fn connection(&self, until: Monotonic) -> Result<Connection<P>, SinkError> {
+        if let Some(connection) = self.idle.take() {
             return Ok(connection);
         }
         let (link, session) = self.dialer.dial(&self.protocol, &*self.clock, until).await?;
@@ -179,70 +186,13 @@ impl<P: Protocol> Pool<P> {
         let idle_max = self.protocol.silence_max(&session).map_or(IDLE_MAX, |max| IDLE_MAX.min(max / 2));
         Ok(Connection { link, session, idle_max })
     }
-
-    fn take_idle(&self) -> Option<Connection<P::Session>> {
-        let now = self.now();
-        loop {
-            let (since, mut connection) = self.lock().connections.pop()?;
-            if now.since(since) < connection.idle_max && connection.link.is_quiet() {
-                return Some(connection);
-            }
-        }
-    }
-
-    /// Gives back a connection on which nothing is outstanding.
-    fn release(self: &Arc<Self>, connection: Connection<P::Session>) {
-        if !connection.link.is_idle() {
-            return;
-        }
-        let mut idle = self.lock();
-        if idle.connections.len() < CONNECTIONS_MAX {
-            idle.connections.push((self.now(), connection));
-        }
-        if !idle.has_sweeper {
-            idle.has_sweeper = true;
-            drop(idle);
-            self.start_sweeper();
-        }
-    }
-
-    /// Closes what nobody uses, as long as there is something.
-    fn start_sweeper(self: &Arc<Self>) {
-        let (pool, clock) = (Arc::downgrade(self), self.clock.clone());
-        tokio::spawn(async move {
-            let mut next = IDLE_MAX;
-            loop {
-                clock.sleep_until(clock.now().mono().saturating_add(next)).await;
-                match pool.upgrade().and_then(|pool| pool.sweep()) {
-                    Some(time) => next = time,
-                    None => return,
-                }
-            }
-        });
-    }
-
-    /// When to come again, if any are left.
-    fn sweep(&self) -> Option<Duration> {
-        let now = self.now();
-        let mut idle = self.lock();
-        let is_old =
-            |(since, connection): &mut (Monotonic, Connection<_>)| now.since(*since) >= connection.idle_max;
-        for (_, connection) in idle.connections.extract_if(.., is_old) {
-            connection.link.leave(P::FAREWELL);
-        }
-        let next = idle.connections.iter().map(|(_, connection)| connection.idle_max).min();
-        idle.has_sweeper = next.is_some();
-        next
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Idle<P::Session>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
 pub(crate) fn connect_failed(why: &io::Error) -> SinkError {
-    let kind =
-        if is_certificate_io_fault(why) { SinkErrorKind::Misconfigured } else { SinkErrorKind::Unreachable };
-    SinkError::new(kind, why.to_string())
+    if is_certificate_io_fault(why) {
+        SinkError::misconfigured(why.to_string())
+    } else {
+        SinkError::unreachable(why.to_string())
+    }
 }

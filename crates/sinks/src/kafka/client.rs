@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{Delivery, SinkError, SinkErrorKind};
+use duly_core::{Delivery, SinkError};
 use rdkafka::{
     ClientConfig,
     error::KafkaError,
@@ -22,17 +22,16 @@ use rdkafka::{
 use tokio::sync::mpsc;
 
 use super::{
-    context::{Context, Errors, RecordReport, Ticket},
+    context::{Context, Errors, RecordOpaque, RecordReport},
     failure::{
-        Persistence, classify, classify_fatal, is_doubtful, is_final, is_of_topic, no_connection, not_taken,
-        words,
+        Persistence, classify, classify_fatal, is_final, is_of_brokers, is_of_topic, not_taken, words,
     },
     record::record,
     settings::IDEMPOTENCE,
 };
 
 /// Topics that are asked for before something is sent to them. Of more than these the library itself hears in time.
-const DOUBTED_MAX: usize = 1000;
+const UNVERIFIED_MAX: usize = 1000;
 /// So often the brokers are asked before they count as away: the first that is asked may hang.
 const ASKED_TIMES: u32 = 2;
 
@@ -52,7 +51,7 @@ pub(super) struct Connection {
     /// Whether the last reply of the brokers was good.
     is_answering: Arc<AtomicBool>,
     /// Topics of which the last that was heard was not.
-    doubted: Arc<Mutex<BTreeSet<String>>>,
+    unverified: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Client {
@@ -83,7 +82,7 @@ impl Client {
         within: Duration,
     ) -> Result<usize, SinkError> {
         let metadata = self.ask(connection, Some(topic), within).await?;
-        connection.doubted.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
+        connection.unverified.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
         Ok(metadata.topics().iter().find(|one| one.name() == topic).map_or(0, |one| one.partitions().len()))
     }
 
@@ -128,14 +127,14 @@ impl Client {
             (Err(_), Errors { final_error: Some(final_error), .. }) => {
                 // It would go on trying, and locking the user out perhaps.
                 self.give_up(connection);
-                Err(SinkError::new(SinkErrorKind::Misconfigured, final_error))
+                Err(SinkError::misconfigured(final_error))
             }
             (Err(error), _) if error.rdkafka_error_code().is_some_and(|code| is_final(code, "")) => {
                 self.give_up(connection);
-                Err(SinkError::new(SinkErrorKind::Misconfigured, words(&error)))
+                Err(SinkError::misconfigured(words(&error)))
             }
-            (Err(_), Errors { last: Some(last), .. }) => Err(no_connection(last)),
-            (Err(error), _) => Err(no_connection(words(&error))),
+            (Err(_), Errors { last: Some(last), .. }) => Err(SinkError::unreachable(last)),
+            (Err(error), _) => Err(SinkError::unreachable(words(&error))),
         }
     }
 
@@ -147,15 +146,16 @@ impl Client {
             return Ok(connection.clone());
         }
         let context = Context::new(self.config.get(IDEMPOTENCE) == Some("true"));
-        let producer = self.config.create_with_context(context.clone()).map_err(|error| {
-            SinkError::new(SinkErrorKind::Misconfigured, format!("the library cannot be set up: {error}"))
-        })?;
+        let producer = self
+            .config
+            .create_with_context(context.clone())
+            .map_err(|error| SinkError::misconfigured(format!("the library cannot be set up: {error}")))?;
         let connection = Connection {
             producer: Arc::new(DropAside::new(producer)),
             context,
             asking: Arc::default(),
             is_answering: Arc::default(),
-            doubted: Arc::default(),
+            unverified: Arc::default(),
         };
         *current = Some(connection.clone());
         Ok(connection)
@@ -178,38 +178,38 @@ impl Connection {
         delivery: &Delivery,
         reports: &mpsc::UnboundedSender<RecordReport>,
     ) -> Result<(), SinkError> {
-        let ticket = Ticket { index, reports: reports.clone(), moment: self.context.moment() };
-        self.producer.send(record(delivery, ticket)).map_err(|(error, _)| {
+        let opaque = RecordOpaque { index, reports: reports.clone(), moment: self.context.moment() };
+        self.producer.send(record(delivery, opaque)).map_err(|(error, _)| {
             let error = not_taken(&error, self.producer.client().fatal_error());
-            self.note(delivery.message.topic.as_str(), &error);
+            self.record_failure(delivery.message.topic.as_str(), &error);
             error
         })
     }
 
     /// What the failure of a message to `topic` means.
     pub(super) fn classify(&self, topic: &str, error: &KafkaError, persistence: Persistence) -> SinkError {
-        let fatal = classify_fatal(error, self.producer.client().fatal_error());
+        let fatal = classify_fatal(error, persistence, self.producer.client().fatal_error());
         let error = fatal.unwrap_or_else(|| classify(error, persistence, self.context.is_all_down()));
-        self.note(topic, &error);
+        self.record_failure(topic, &error);
         error
     }
 
     /// Remembers whom to ask before anything is sent again.
-    pub(super) fn note(&self, topic: &str, error: &SinkError) {
-        if is_doubtful(error) {
+    pub(super) fn record_failure(&self, topic: &str, error: &SinkError) {
+        if is_of_brokers(error) {
             self.is_answering.store(false, Ordering::SeqCst);
         }
         if is_of_topic(error) {
-            let mut doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
-            if doubted.len() < DOUBTED_MAX {
-                doubted.insert(topic.to_owned());
+            let mut unverified = self.unverified.lock().unwrap_or_else(PoisonError::into_inner);
+            if unverified.len() < UNVERIFIED_MAX {
+                unverified.insert(topic.to_owned());
             }
         }
     }
 
     /// Whether the topic must be asked for first.
-    pub(super) fn is_doubted(&self, topic: &str) -> bool {
-        self.doubted.lock().unwrap_or_else(PoisonError::into_inner).contains(topic)
+    pub(super) fn is_unverified(&self, topic: &str) -> bool {
+        self.unverified.lock().unwrap_or_else(PoisonError::into_inner).contains(topic)
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) const DEBUG: &str = "eos";
 const RETURNED_MAX: usize = 10_000;
 
 /// Goes with a record through the library.
-pub(super) struct Ticket {
+pub(super) struct RecordOpaque {
     /// The message's place in its call.
     pub(super) index: usize,
     pub(super) reports: mpsc::UnboundedSender<RecordReport>,
@@ -118,9 +118,9 @@ impl ClientContext for Context {
 }
 
 impl ProducerContext for Context {
-    type DeliveryOpaque = Box<Ticket>;
+    type DeliveryOpaque = Box<RecordOpaque>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, opaque: Box<RecordOpaque>) {
         let result = match result {
             Ok(record) => {
                 self.answered();
@@ -128,12 +128,12 @@ impl ProducerContext for Context {
             }
             Err((error, record)) => {
                 let persistence =
-                    self.0.returned.persistence(record.topic(), record.partition(), ticket.moment);
+                    self.0.returned.persistence(record.topic(), record.partition(), opaque.moment);
                 Err((error.clone(), persistence))
             }
         };
         // A call that was given up hears nothing.
-        let _ = ticket.reports.send(RecordReport { index: ticket.index, result });
+        let _ = opaque.reports.send(RecordReport { index: opaque.index, result });
     }
 }
 

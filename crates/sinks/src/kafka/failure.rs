@@ -14,16 +14,6 @@ pub(super) enum Persistence {
     Possibly,
 }
 
-/// Nothing was sent.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
-}
-
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail).at_destination()
-}
-
 /// What the failure of a record means. `is_all_down`: the library has a connection to no broker.
 pub(super) fn classify(error: &KafkaError, persistence: Persistence, is_all_down: bool) -> SinkError {
     let (kind, scope) =
@@ -101,13 +91,13 @@ fn by_code(code: Code, persistence: Persistence) -> (SinkErrorKind, ErrorScope) 
 
 /// What it means that the library did not take a record at all: nothing of it was sent.
 pub(super) fn not_taken(error: &KafkaError, fatal: Option<(Code, String)>) -> SinkError {
-    match classify_fatal(error, fatal) {
+    match classify_fatal(error, Persistence::No, fatal) {
         Some(SinkError { kind: SinkErrorKind::Misconfigured, detail, .. }) => {
-            SinkError::new(SinkErrorKind::Misconfigured, detail)
+            SinkError::misconfigured(detail)
         }
-        Some(other) => no_connection(other.detail),
+        Some(other) => SinkError::unreachable(other.detail),
         None => match classify(error, Persistence::No, false) {
-            SinkError { kind: SinkErrorKind::Unknown, detail, .. } => no_connection(detail),
+            SinkError { kind: SinkErrorKind::Unknown, detail, .. } => SinkError::unreachable(detail),
             other => other,
         },
     }
@@ -115,16 +105,24 @@ pub(super) fn not_taken(error: &KafkaError, fatal: Option<(Code, String)>) -> Si
 
 /// What it means that the producer cannot go on, if that is the error: an idempotent one ends when it can no longer tell
 /// what is a copy. It is about no topic, and the next call makes another producer.
-pub(super) fn classify_fatal(error: &KafkaError, fatal: Option<(Code, String)>) -> Option<SinkError> {
-    if error.rdkafka_error_code() != Some(Code::Fatal) {
-        return None;
-    }
+///
+/// The library first keeps the reason, then purges what it has not sent: a purged record can be told why.
+pub(super) fn classify_fatal(
+    error: &KafkaError,
+    persistence: Persistence,
+    fatal: Option<(Code, String)>,
+) -> Option<SinkError> {
+    let otherwise = match (error.rdkafka_error_code(), persistence) {
+        (Some(Code::Fatal), _) => SinkErrorKind::Unknown,
+        (Some(Code::PurgeQueue), Persistence::No) if fatal.is_some() => SinkErrorKind::Unreachable,
+        _ => return None,
+    };
     let (kind, detail) = match fatal {
         Some((code, reason)) => match by_code(code, Persistence::Possibly) {
             (SinkErrorKind::Misconfigured, ErrorScope::Target) => (SinkErrorKind::Misconfigured, reason),
-            _ => (SinkErrorKind::Unknown, reason),
+            _ => (otherwise, reason),
         },
-        None => (SinkErrorKind::Unknown, words(error)),
+        None => (otherwise, words(error)),
     };
     Some(SinkError::new(kind, format!("the producer ended: {detail}")))
 }
@@ -145,7 +143,7 @@ pub(super) fn is_of_batch(error: &KafkaError) -> bool {
 }
 
 /// Whether the brokers must be asked how they are before anything is sent again, to whatever topic.
-pub(super) fn is_doubtful(error: &SinkError) -> bool {
+pub(super) fn is_of_brokers(error: &SinkError) -> bool {
     error.scope == ErrorScope::Target
         && matches!(
             error.kind,

@@ -24,9 +24,11 @@ use tokio::sync::mpsc;
 use client::{Client, Connection};
 pub use config::{KafkaConfig, Mechanism};
 use context::RecordReport;
-use failure::{is_of_batch, no_answer, no_connection};
+use failure::is_of_batch;
 use partition::Partitions;
 use settings::{Settings, alone_time};
+
+use crate::within::within;
 
 /// Sends to Kafka.
 pub struct KafkaSink {
@@ -55,14 +57,6 @@ impl KafkaSink {
     fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
         let (client, alone) = (Client::new(settings.client), Client::new(settings.alone));
         Self { client, alone, partitions: Partitions::default(), timeout: settings.timeout, clock }
-    }
-
-    async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = self.clock.sleep_until(end) => None,
-        }
     }
 
     /// Hands all of these to the library, and reports what becomes of each as it is known.
@@ -110,8 +104,8 @@ impl KafkaSink {
             call.outcomes.report(index, Err(error));
         }
         for (index, delivery) in pending {
-            let error = no_answer("no answer in time");
-            connection.note(delivery.message.topic.as_str(), &error);
+            let error = SinkError::unknown("no answer in time").at_destination();
+            connection.record_failure(delivery.message.topic.as_str(), &error);
             call.outcomes.report(index, Err(error));
         }
     }
@@ -124,16 +118,16 @@ impl KafkaSink {
         call: &Call<'_>,
     ) -> Result<(), SinkError> {
         let connecting = self.alone.connection(delivery.message.topic.as_str(), alone_time(self.timeout));
-        let connected = self.within(call.alone_until, connecting).await;
+        let connected = within(&*self.clock, call.alone_until, connecting).await;
         let late = "its batch was turned away, and no time was left to send it alone";
         // Brokers are there: one of them has just turned the batch away.
-        let connected = connected.unwrap_or_else(|| Err(no_connection(late)));
+        let connected = connected.unwrap_or_else(|| Err(SinkError::unreachable(late)));
         let connection = connected.map_err(SinkError::at_destination)?;
         connection.hand_over(index, delivery, reports)
     }
 
     /// Asks for the topics that are in doubt, each before its messages are sent.
-    async fn send_doubted(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
+    async fn send_unverified(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
         let mut by_topic: BTreeMap<&str, Vec<Indexed<'_>>> = BTreeMap::new();
         for (index, delivery) in messages {
             by_topic.entry(delivery.message.topic.as_str()).or_default().push((index, delivery));
@@ -141,13 +135,15 @@ impl KafkaSink {
         let mut known = Vec::new();
         for (topic, messages) in by_topic {
             let reply = self.client.ask_topic(connection, topic, self.timeout / 2);
-            match self.within(call.connect_until, reply).await {
+            match within(&*self.clock, call.connect_until, reply).await {
                 Some(Ok(count)) => {
                     self.partitions.learn(topic, count);
                     known.extend(messages);
                 }
                 Some(Err(error)) => report_all(messages, &error, call),
-                None => report_all(messages, &no_connection("no answer in time").at_destination(), call),
+                None => {
+                    report_all(messages, &SinkError::unreachable("no answer in time").at_destination(), call)
+                }
             }
         }
         self.send(connection, known, call).await;
@@ -181,15 +177,18 @@ impl Sink for KafkaSink {
         let alone_until = after(self.timeout - alone_time(self.timeout));
         let call = Call { outcomes, connect_until, alone_until, end: after(self.timeout) };
         let connected = self.client.connection(first.message.topic.as_str(), self.timeout / 2);
-        let connection = match self.within(connect_until, connected).await {
+        let connection = match within(&*self.clock, connect_until, connected).await {
             Some(Ok(connection)) => connection,
             Some(Err(error)) => return report_all(messages, &error, &call),
-            None => return report_all(messages, &no_connection("no connection in time"), &call),
+            None => return report_all(messages, &SinkError::unreachable("no connection in time"), &call),
         };
-        let (doubted, ready) = messages
+        let (unverified, ready) = messages
             .into_iter()
-            .partition(|(_, delivery)| connection.is_doubted(delivery.message.topic.as_str()));
-        tokio::join!(self.send(&connection, ready, &call), self.send_doubted(&connection, doubted, &call));
+            .partition(|(_, delivery)| connection.is_unverified(delivery.message.topic.as_str()));
+        tokio::join!(
+            self.send(&connection, ready, &call),
+            self.send_unverified(&connection, unverified, &call)
+        );
     }
 
     fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
@@ -199,7 +198,7 @@ impl Sink for KafkaSink {
     /// Asks the brokers what topics they have. Nothing is written.
     async fn probe(&self) -> Result<(), SinkError> {
         let end = self.clock.now().mono().saturating_add(self.timeout);
-        let reply = self.within(end, self.client.probe(self.timeout / 2)).await;
-        reply.unwrap_or_else(|| Err(no_connection("no answer in time")))
+        let reply = within(&*self.clock, end, self.client.probe(self.timeout / 2)).await;
+        reply.unwrap_or_else(|| Err(SinkError::unreachable("no answer in time")))
     }
 }

@@ -6,7 +6,7 @@ use rdkafka::{
     producer::BaseRecord,
 };
 
-use super::context::Ticket;
+use super::context::RecordOpaque;
 
 /// Headers that every record has; those of Duly begin with `duly-` besides.
 const CONTENT_TYPE: &str = "content-type";
@@ -45,7 +45,10 @@ fn is_topic(name: &str) -> bool {
 }
 
 /// The record. Its time is when it is sent, as brokers delete by it; when it was due stands in a header.
-pub(super) fn record<'a>(delivery: &'a Delivery, ticket: Ticket) -> BaseRecord<'a, str, [u8], Box<Ticket>> {
+pub(super) fn record<'a>(
+    delivery: &'a Delivery,
+    opaque: RecordOpaque,
+) -> BaseRecord<'a, str, [u8], Box<RecordOpaque>> {
     let message = &delivery.message;
     let mut headers = OwnedHeaders::new_with_capacity(message.properties.len() + 5);
     let mut add = |key: &str, value: &str| {
@@ -61,7 +64,7 @@ pub(super) fn record<'a>(delivery: &'a Delivery, ticket: Ticket) -> BaseRecord<'
     for (name, value) in message.properties.iter() {
         add(name, value);
     }
-    let record = BaseRecord::with_opaque_to(message.topic.as_str(), Box::new(ticket));
+    let record = BaseRecord::with_opaque_to(message.topic.as_str(), Box::new(opaque));
     let record = record.payload(message.body.as_bytes()).headers(headers);
     match &message.key {
         Some(key) => record.key(key.as_str()),

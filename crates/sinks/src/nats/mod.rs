@@ -21,7 +21,7 @@ use link::{Connection, Link};
 use publish::{OutgoingMessage, Pause, Publication};
 use settings::Settings;
 
-use crate::Finding;
+use crate::{Finding, within::within};
 
 /// The part of a call's time in which the server is asked whether it lives, if a message got no answer.
 const MARGIN: u32 = 8;
@@ -49,16 +49,8 @@ impl NatsSink {
         (after(self.settings.timeout / 2), after(self.settings.timeout))
     }
 
-    async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = self.clock.sleep_until(end) => None,
-        }
-    }
-
     async fn connection(&self, until: Monotonic) -> Result<Connection, SinkError> {
-        let connection = self.within(until, self.link.connection(&self.settings)).await;
+        let connection = within(&*self.clock, until, self.link.connection(&self.settings)).await;
         connection.unwrap_or_else(|| Err(SinkError::unreachable("no connection in time")))
     }
 
@@ -81,12 +73,12 @@ impl NatsSink {
             Box::pin(async move { clock.sleep_until(until).await })
         };
         let mut publication = Publication::new(&messages, outcomes, &connection);
-        let in_time = self.within(answers_until, publication.send(messages, pause)).await;
+        let in_time = within(&*self.clock, answers_until, publication.send(messages, pause)).await;
         let silent = SinkError::unknown("no acknowledgement in time, or the connection was lost");
         if in_time.is_some() || !publication.has_unanswered() {
             return publication.give_up(&silent);
         }
-        match self.within(end, ask::has_read(&connection)).await {
+        match within(&*self.clock, end, ask::has_read(&connection)).await {
             Some(Ok(())) => publication.give_up(&SinkError::unknown(SILENT).at_destination()),
             _ => {
                 // Told first, as another call may be connecting. Whatever hangs there, the next call does not wait for it.
@@ -110,7 +102,7 @@ impl NatsSink {
         let mut findings = Vec::new();
         if let Ok(connection) = self.connection(begin_until).await {
             // The warnings found so far are returned.
-            let _ = self.within(end, ask::inspect(&connection, again, topics, &mut findings)).await;
+            let _ = within(&*self.clock, end, ask::inspect(&connection, again, topics, &mut findings)).await;
         }
         findings
     }
@@ -144,7 +136,7 @@ impl Sink for NatsSink {
         }
         let (begin_until, end) = self.ends();
         let connection = self.connection(begin_until).await?;
-        let reply = self.within(end, ask::is_there(&connection)).await;
+        let reply = within(&*self.clock, end, ask::is_there(&connection)).await;
         let reply = reply.unwrap_or_else(|| Err(SinkError::unreachable("no answer in time")));
         if reply.as_ref().is_err_and(|error| error.kind == SinkErrorKind::Unreachable) {
             self.link.drop_connection(&connection).await;

@@ -158,10 +158,10 @@ impl<'a> Publication<'a> {
         if connection.is_broken() {
             return;
         }
-        let nobody = Nobody { connection, pause: &why_within, known: Mutex::default() };
+        let no_responders = NoResponders { connection, pause: &why_within, known: Mutex::default() };
         let asking = messages.into_iter().enumerate().map(|(position, (_, message))| {
-            let nobody = &nobody;
-            async move { (position, ask(message, nobody).await) }
+            let no_responders = &no_responders;
+            async move { (position, ask(message, no_responders).await) }
         });
         let mut answers = stream::iter(asking).buffer_unordered(PIPELINE);
         let mut begun = 0;
@@ -239,13 +239,13 @@ impl Drop for Publication<'_> {
 pub(super) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Why nobody took what was sent to a subject, asked once for each in a call.
-struct Nobody<'a, P> {
+struct NoResponders<'a, P> {
     connection: &'a Connection,
     pause: &'a P,
     known: Mutex<HashMap<String, Arc<OnceCell<SinkError>>>>,
 }
 
-impl<P: Fn() -> Pause> Nobody<'_, P> {
+impl<P: Fn() -> Pause> NoResponders<'_, P> {
     async fn why(&self, subject: &str) -> SinkError {
         let cell = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -264,14 +264,14 @@ impl<P: Fn() -> Pause> Nobody<'_, P> {
     }
 }
 
-async fn ask<P: Fn() -> Pause>(message: OutgoingMessage, nobody: &Nobody<'_, P>) -> Outcome {
+async fn ask<P: Fn() -> Pause>(message: OutgoingMessage, no_responders: &NoResponders<'_, P>) -> Outcome {
     let OutgoingMessage { subject, headers, body } = message;
     let request = Request::new().headers(headers).payload(body).timeout(None);
-    match nobody.connection.client.send_request(subject.clone(), request).await {
+    match no_responders.connection.client.send_request(subject.clone(), request).await {
         Ok(answer) => read(&answer.payload),
         Err(error) => match unanswered(&error) {
             Some(failure) => Err(failure),
-            None => Err(nobody.why(&subject).await),
+            None => Err(no_responders.why(&subject).await),
         },
     }
 }

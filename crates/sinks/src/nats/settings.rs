@@ -8,8 +8,8 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::config::{NatsConfig, NatsMode};
 use crate::{
+    config_values::percent_decoded,
     tls::{self, Identity},
-    written::percent_decoded,
 };
 
 /// The longest that one call may be given.

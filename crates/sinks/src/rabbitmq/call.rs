@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 
 use super::{
     Outcome,
-    confirm_pace::Turn,
+    confirm_pace::Pace,
     connection::BrokerConnection,
-    failure::{self, denied, no_answer, no_connection},
-    home::{self, Homes},
+    failure,
     message::OutgoingMessage,
     publisher::{Job, PublishEvent},
+    returned_queues::{self, ReturnedQueues},
     trial::try_alone,
     trust::PublishMode,
 };
@@ -65,7 +65,7 @@ pub(super) enum Step {
     /// The one that went alone is not answered. It goes on; another, to another destination, tells for the others.
     Slow(Vec<Job>, BoxFuture<'static, Step>),
     /// What it means that messages to this destination came back.
-    Home(u64, SinkError),
+    ReturnedQueue(u64, SinkError),
 }
 
 pub(super) struct Call<'a> {
@@ -86,7 +86,7 @@ pub(super) struct Call<'a> {
     hold_until: Monotonic,
     release_at: Monotonic,
     /// Queues that messages came back from.
-    homes: Homes,
+    returned_queues: ReturnedQueues,
 }
 
 /// Whether the broker still answers at the end of a call.
@@ -119,7 +119,7 @@ impl<'a> Call<'a> {
             held: Vec::new(),
             hold_until,
             release_at: hold_until,
-            homes: Homes::default(),
+            returned_queues: ReturnedQueues::default(),
         }
     }
 
@@ -173,7 +173,7 @@ impl<'a> Call<'a> {
         let (mut shared, mut firsts) = (Vec::new(), BTreeMap::<String, Vec<Job>>::new());
         let now = self.clock.now().mono();
         for job in jobs {
-            if self.connection.confirm_pace().turn(job.message.destination, now) == Turn::Hold {
+            if self.connection.confirm_pace().pace(job.message.destination, now) == Pace::Wait {
                 if self.held.is_empty() {
                     self.release_at = now.saturating_add(HOLD_TICK);
                 }
@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
         }
         let detail = "not sent: messages before it wait for the confirm of their queue for long";
         for job in held {
-            self.report(job.position, Err(no_connection(detail).at_destination()));
+            self.report(job.position, Err(SinkError::unreachable(detail).at_destination()));
         }
     }
 
@@ -216,7 +216,7 @@ impl<'a> Call<'a> {
     }
 
     fn step(&mut self, step: Step) {
-        if !matches!(step, Step::Shared | Step::Unshared(..) | Step::Slow(..) | Step::Home(..)) {
+        if !matches!(step, Step::Shared | Step::Unshared(..) | Step::Slow(..) | Step::ReturnedQueue(..)) {
             self.alone_running = self.alone_running.saturating_sub(1);
         }
         match step {
@@ -229,10 +229,10 @@ impl<'a> Call<'a> {
             Step::Unshared(jobs, failure) | Step::Unsent(jobs, failure) | Step::Denied(jobs, failure) => {
                 jobs.iter().for_each(|job| self.report(job.position, Err(failure.clone())));
             }
-            Step::Home(destination, verdict) => {
-                let waiting = self.homes.answered(destination, verdict.clone());
+            Step::ReturnedQueue(destination, verdict) => {
+                let waiting = self.returned_queues.answered(destination, verdict.clone());
                 waiting.into_iter().for_each(|position| self.report(position, Err(verdict.clone())));
-                self.ask_homes();
+                self.ask_returned_queues();
             }
         }
         self.next_alone();
@@ -263,20 +263,21 @@ impl<'a> Call<'a> {
     fn returned(&mut self, position: usize, words: String) {
         let Some(job) = self.jobs[position].clone() else { return };
         if !job.message.exchange.as_str().is_empty() {
-            return self.report(position, Err(denied(words)));
+            return self.report(position, Err(SinkError::denied(words)));
         }
         self.stages[position] = Stage::Returned;
-        if let Some(verdict) = self.homes.returned(position, &job.message, words) {
+        if let Some(verdict) = self.returned_queues.returned(position, &job.message, words) {
             return self.report(position, Err(verdict));
         }
-        self.ask_homes();
+        self.ask_returned_queues();
     }
 
-    fn ask_homes(&mut self) {
-        while let Some(question) = self.homes.next_question() {
+    fn ask_returned_queues(&mut self) {
+        while let Some(question) = self.returned_queues.next_question() {
             let connection = self.connection.clone();
-            let asked =
-                async move { Step::Home(question.destination, home::ask(&connection, &question).await) };
+            let asked = async move {
+                Step::ReturnedQueue(question.destination, returned_queues::ask(&connection, &question).await)
+            };
             self.steps.push(asked.boxed());
         }
     }
@@ -284,12 +285,12 @@ impl<'a> Call<'a> {
     fn again(&mut self, position: usize) -> Option<Job> {
         self.again[position] += 1;
         if !self.connection.is_connected() {
-            self.report(position, Err(no_connection(LOST_BEFORE)));
+            self.report(position, Err(SinkError::unreachable(LOST_BEFORE)));
             return None;
         }
         if self.again[position] > AGAIN_MAX {
             let detail = "not sent: other messages ended its channel again and again";
-            self.report(position, Err(no_connection(detail).at_destination()));
+            self.report(position, Err(SinkError::unreachable(detail).at_destination()));
             return None;
         }
         if self.stages[position] == Stage::Sent {
@@ -328,14 +329,18 @@ impl Stage {
 fn unanswered(stage: Stage, is_alive: bool) -> SinkError {
     match (stage, is_alive) {
         (Stage::Returned, true) => {
-            no_connection("no queue took it, and the broker does not say why in time").at_destination()
+            SinkError::unreachable("no queue took it, and the broker does not say why in time")
+                .at_destination()
         }
         (Stage::Sent, true) => {
-            no_answer("no confirm in time, while the broker answers: its queue is silent").at_destination()
+            SinkError::unknown("no confirm in time, while the broker answers: its queue is silent")
+                .at_destination()
         }
-        (Stage::Sent, false) => no_answer("no confirm in time"),
-        (_, true) => no_connection("not sent: too many before it wait for their confirm").at_destination(),
-        (_, false) => no_connection("it could not be sent in time"),
+        (Stage::Sent, false) => SinkError::unknown("no confirm in time"),
+        (_, true) => {
+            SinkError::unreachable("not sent: too many before it wait for their confirm").at_destination()
+        }
+        (_, false) => SinkError::unreachable("it could not be sent in time"),
     }
 }
 

@@ -1,25 +1,30 @@
 //! An open connection and its channels.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use duly_core::{Clock, SinkError};
 use futures_util::StreamExt;
-use lapin::{Channel, Connection, Event, PublisherConfirm, options::ConfirmSelectOptions};
+use lapin::{Channel, Connection, ErrorKind, Event, PublisherConfirm, options::ConfirmSelectOptions};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::{
     confirm_pace::ConfirmPace,
-    failure::no_connection,
     publisher::{Job, Publisher, Shared},
     trust::Trust,
 };
 
-/// Channels that all calls share. A destination uses eight of them, chosen by its hash: what blocks those leaves the
+/// Channels that all calls share, at most. A destination uses eight of them, chosen by its hash: what blocks those leaves the
 /// others alone.
 const SHARED: usize = 16;
 /// More than those, while all of them wait for confirms of silent queues; the broker allows 2,047 to a connection.
 const SHARED_MAX: usize = 128;
 const CHOICES: usize = 8;
+/// If no channel is free, one is waited for so long: those of single messages and questions close soon.
+const FREE_CHANNEL_WAIT: Duration = Duration::from_secs(1);
+const FREE_CHANNEL_CHECK: Duration = Duration::from_millis(20);
 /// Questions about queues that are open at the same time, each on a channel of its own.
 const QUESTIONS_MAX: usize = 8;
 
@@ -29,8 +34,11 @@ pub(super) struct BrokerConnection(Arc<Inner>);
 
 struct Inner {
     connection: Connection,
-    /// Those after the first [`SHARED`] are there only while they are needed.
+    /// Those after the first `shared_min` are there only while they are needed.
     shared: Mutex<Vec<Option<Publisher>>>,
+    /// [`SHARED`] and [`SHARED_MAX`], unless the broker allows fewer channels: half of them are left for single messages and questions.
+    shared_min: usize,
+    shared_max: usize,
     common: Shared,
     /// Why the broker takes no messages now, if so.
     blocked: watch::Receiver<Option<String>>,
@@ -56,9 +64,20 @@ impl BrokerConnection {
             }
         });
         let common = Shared { clock, trust: Arc::default(), confirm_pace: Arc::default() };
-        let shared = Mutex::new(vec![None; SHARED]);
+        let half = usize::from(connection.configuration().channel_max() / 2).max(1);
+        let (shared_min, shared_max) = (SHARED.min(half), SHARED_MAX.min(half));
+        let shared = Mutex::new(vec![None; shared_min]);
         let questions = Semaphore::new(QUESTIONS_MAX);
-        Self(Arc::new(Inner { connection, shared, common, blocked, errors, questions }))
+        Self(Arc::new(Inner {
+            connection,
+            shared,
+            shared_min,
+            shared_max,
+            common,
+            blocked,
+            errors,
+            questions,
+        }))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -83,14 +102,27 @@ impl BrokerConnection {
 
     /// A new channel that confirms.
     pub(super) async fn channel(&self) -> Result<Channel, SinkError> {
-        let lost = |error: lapin::Error| no_connection(error.to_string());
-        let channel = self.plain_channel().await.map_err(lost)?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(lost)?;
+        let failed = |error: lapin::Error| match is_limit(&error) {
+            // The connection stands, and other destinations have their channels.
+            true => SinkError::unreachable(error.to_string()).at_destination(),
+            false => SinkError::unreachable(error.to_string()),
+        };
+        let channel = self.plain_channel().await.map_err(failed)?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(failed)?;
         Ok(channel)
     }
 
+    /// A new channel, waited for if the connection has as many as the broker allows.
     pub(super) async fn plain_channel(&self) -> lapin::Result<Channel> {
-        self.0.connection.create_channel().await
+        let end = self.clock().now().mono().saturating_add(FREE_CHANNEL_WAIT);
+        loop {
+            let opened = self.0.connection.create_channel().await;
+            let now = self.clock().now().mono();
+            if now >= end || !opened.as_ref().is_err_and(is_limit) {
+                return opened;
+            }
+            self.clock().sleep_until(now.saturating_add(FREE_CHANNEL_CHECK)).await;
+        }
     }
 
     /// The right to ask the broker something on a channel of its own.
@@ -105,9 +137,12 @@ impl BrokerConnection {
         errors
     }
 
-    /// Whether the broker answers at all, whatever became of a message.
+    /// Whether the broker answers at all, whatever became of a message. If no channel is free to ask by, heartbeats tell.
     pub(super) async fn is_alive(&self) -> bool {
-        self.plain_channel().await.is_ok()
+        match self.0.connection.create_channel().await {
+            Ok(_) => true,
+            Err(error) => is_limit(&error) && self.is_connected(),
+        }
     }
 
     /// The channel by which a message to `destination` goes best, opened if need be.
@@ -146,29 +181,30 @@ impl BrokerConnection {
     /// place for a new channel.
     fn choose(&self, destination: u64) -> Result<Publisher, usize> {
         let now = self.0.common.clock.now().mono();
-        let begin = usize::try_from(destination % SHARED as u64).unwrap_or_default();
+        let Inner { shared_min, shared_max, .. } = *self.0;
+        let begin = usize::try_from(destination % shared_min as u64).unwrap_or_default();
         // One that waits for its own confirms stays where it is: elsewhere it would only block more.
         let is_silent = self.0.common.confirm_pace.is_overdue(destination, now);
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
         for slot in shared.iter_mut() {
             slot.take_if(|publisher| publisher.is_closed() || publisher.is_stale(now));
         }
-        while shared.len() > SHARED && shared.last().is_some_and(Option::is_none) {
+        while shared.len() > shared_min && shared.last().is_some_and(Option::is_none) {
             shared.pop();
         }
         let busy = |slot: &usize| shared[*slot].as_ref().map_or(0, Publisher::unanswered);
         let is_overdue = |slot: &usize| shared[*slot].as_ref().is_some_and(|one| one.is_overdue(now));
         let fits = |slot: &usize| !is_overdue(slot);
-        let places = (0..SHARED).map(|n| (begin + n) % SHARED);
+        let places = (0..shared_min).map(|n| (begin + n) % shared_min);
         let own = places.clone().take(CHOICES);
         let best = match is_silent {
             true => own.clone().find(is_overdue).or(Some(begin)),
             false => own.filter(fits).min_by_key(busy),
         };
-        let found = best.or_else(|| places.chain(SHARED..shared.len()).filter(fits).min_by_key(busy));
+        let found = best.or_else(|| places.chain(shared_min..shared.len()).filter(fits).min_by_key(busy));
         let slot = match found {
             Some(slot) => slot,
-            None if shared.len() < SHARED_MAX => return Err(shared.len()),
+            None if shared.len() < shared_max => return Err(shared.len()),
             None => begin,
         };
         shared[slot].clone().ok_or(slot)
@@ -191,4 +227,9 @@ impl BrokerConnection {
             None => std::future::pending().await,
         }
     }
+}
+
+/// Whether the connection has as many channels as the broker allows.
+fn is_limit(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ChannelsLimitReached)
 }

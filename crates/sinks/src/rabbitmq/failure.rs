@@ -11,35 +11,15 @@ const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 const NOT_ALLOWED: u16 = 530;
 
-/// Nothing was sent.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
-}
-
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail)
-}
-
-/// It will never be taken.
-pub(super) fn refused(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Refused, detail)
-}
-
-/// Its exchange or routing key takes nothing from us as things are.
-pub(super) fn denied(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Denied, detail)
-}
-
 /// The broker is short of something and takes no messages from anybody.
 pub(super) fn blocked(reason: &str) -> SinkError {
-    SinkError::new(SinkErrorKind::Throttled, format!("the broker blocks publishers: {reason}"))
+    SinkError::throttled(format!("the broker blocks publishers: {reason}"))
 }
 
 /// A negative confirm.
 pub(super) fn rejected() -> SinkError {
     let detail = "the broker did not take it: a queue that is full and rejects, or that has no leader";
-    SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
+    SinkError::throttled(detail).at_destination()
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
@@ -147,19 +127,17 @@ fn size(words: &str) -> Option<Cause> {
 /// The verdict on a message that ended its channel, and was alone there.
 pub(super) fn unconfirmed_alone(error: &Error) -> SinkError {
     match (Cause::of(error), code(error)) {
-        (Cause::Size { .. }, _) => refused(error.to_string()),
-        (_, Some(ACCESS_REFUSED | NOT_FOUND)) => denied(error.to_string()),
-        _ => no_answer(error.to_string()),
+        (Cause::Size { .. }, _) => SinkError::refused(error.to_string()),
+        (_, Some(ACCESS_REFUSED | NOT_FOUND)) => SinkError::denied(error.to_string()),
+        _ => SinkError::unknown(error.to_string()),
     }
 }
 
 /// What a question met that delivers nothing.
 pub(super) fn query_failed(error: &Error) -> SinkError {
     match code(error) {
-        Some(ACCESS_REFUSED | NOT_FOUND | NOT_ALLOWED) => {
-            SinkError::new(SinkErrorKind::Misconfigured, error.to_string())
-        }
-        _ => no_connection(error.to_string()),
+        Some(ACCESS_REFUSED | NOT_FOUND | NOT_ALLOWED) => SinkError::misconfigured(error.to_string()),
+        _ => SinkError::unreachable(error.to_string()),
     }
 }
 

@@ -18,11 +18,8 @@ use lapin::{
 };
 use tokio::sync;
 
-use super::{
-    connection::BrokerConnection,
-    failure::{connect_failed, no_connection},
-    settings::Settings,
-};
+use super::{connection::BrokerConnection, failure::connect_failed, settings::Settings};
+use crate::within::within;
 
 /// One address is given no less than this to accept a connection, however many there are.
 const ADDRESS_TIME_MIN: Duration = Duration::from_millis(500);
@@ -46,7 +43,7 @@ impl Link {
         &self,
         settings: &Settings,
         clock: &Arc<dyn Clock>,
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<BrokerConnection, SinkError> {
         if let Some(connection) = self.standing() {
             return Ok(connection);
@@ -56,7 +53,7 @@ impl Link {
             return Ok(connection);
         }
         let connection =
-            BrokerConnection::new(connect(settings, &**clock, within, &self.first).await?, clock.clone());
+            BrokerConnection::new(connect(settings, &**clock, time_limit, &self.first).await?, clock.clone());
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
         Ok(connection)
     }
@@ -80,24 +77,21 @@ impl Link {
 pub(super) async fn connect(
     settings: &Settings,
     clock: &dyn Clock,
-    within: Duration,
+    time_limit: Duration,
     first: &AtomicUsize,
 ) -> Result<Connection, SinkError> {
-    let found = addresses(settings, clock, within / LOOKUP_SHARE).await?;
-    let each =
-        (within / u32::try_from(found.len().max(1)).unwrap_or(u32::MAX)).max(ADDRESS_TIME_MIN.min(within));
+    let found = addresses(settings, clock, time_limit / LOOKUP_SHARE).await?;
+    let each = (time_limit / u32::try_from(found.len().max(1)).unwrap_or(u32::MAX))
+        .max(ADDRESS_TIME_MIN.min(time_limit));
     let mut worst: Option<SinkError> = None;
     for _ in 0..found.len() {
         let (uri, address) = &found[first.load(Ordering::Relaxed) % found.len()];
         let end = clock.now().mono().saturating_add(each);
         // Before the try, which may be given up at any moment.
         first.fetch_add(1, Ordering::Relaxed);
-        let tried = tokio::select! {
-            biased;
-            tried = connect_to(settings, uri, *address) => tried,
-            () = clock.sleep_until(end) => Err(no_connection(format!("{address} did not answer within {each:?}"))),
-        };
-        match tried {
+        let tried = within(clock, end, connect_to(settings, uri, *address)).await;
+        let late = || Err(SinkError::unreachable(format!("{address} did not answer within {each:?}")));
+        match tried.unwrap_or_else(late) {
             Ok(connection) => {
                 first.fetch_sub(1, Ordering::Relaxed);
                 return Ok(connection);
@@ -109,24 +103,22 @@ pub(super) async fn connect(
             Err(_) => {}
         }
     }
-    Err(worst.unwrap_or_else(|| no_connection("there is no address to connect to")))
+    Err(worst.unwrap_or_else(|| SinkError::unreachable("there is no address to connect to")))
 }
 
 /// All addresses of all nodes. A name that is not resolved within this time holds up no other.
 async fn addresses(
     settings: &Settings,
     clock: &dyn Clock,
-    within: Duration,
+    time_limit: Duration,
 ) -> Result<Vec<(AMQPUri, SocketAddr)>, SinkError> {
-    let end = clock.now().mono().saturating_add(within);
+    let end = clock.now().mono().saturating_add(time_limit);
     let each = settings.uris.iter().map(|uri| async move {
         let host = uri.authority.host.trim_start_matches('[').trim_end_matches(']');
-        let resolved = tokio::select! {
-            biased;
-            resolved = tokio::net::lookup_host((host, uri.authority.port)) => resolved.map_err(|why| why.to_string()),
-            () = clock.sleep_until(end) => Err("its addresses were not found in time".into()),
-        };
-        let addresses = resolved.map_err(|why| no_connection(format!("{host}: {why}")))?;
+        let resolved = within(clock, end, tokio::net::lookup_host((host, uri.authority.port))).await;
+        let late = || Err("its addresses were not found in time".to_owned());
+        let resolved = resolved.map_or_else(late, |found| found.map_err(|why| why.to_string()));
+        let addresses = resolved.map_err(|why| SinkError::unreachable(format!("{host}: {why}")))?;
         Ok(addresses.map(|address| (uri.clone(), address)).collect::<Vec<_>>())
     });
     let (mut found, mut unknown) = (Vec::new(), None);
@@ -181,10 +173,10 @@ mod tests {
     async fn giving_up_a_connection_waits_for_nobody_who_connects() {
         let (standing, mute) = (settings(true).await, settings(false).await);
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
-        let (link, within) = (Link::default(), Duration::from_secs(10));
-        let connection = link.connection(&standing, &clock, within).await.unwrap();
+        let (link, time_limit) = (Link::default(), Duration::from_secs(10));
+        let connection = link.connection(&standing, &clock, time_limit).await.unwrap();
         link.drop_connection(&connection);
-        let mut connecting = std::pin::pin!(link.connection(&mute, &clock, within));
+        let mut connecting = std::pin::pin!(link.connection(&mute, &clock, time_limit));
         assert!(connecting.as_mut().now_or_never().is_none(), "it waits for a broker that is silent");
         assert!(link.connecting.try_lock().is_err(), "and others wait for it");
         // Another call that had the same connection. If it waited, time would stand still.

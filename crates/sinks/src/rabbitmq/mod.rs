@@ -5,10 +5,10 @@ mod config;
 mod confirm_pace;
 mod connection;
 mod failure;
-mod home;
 mod link;
 mod message;
 mod publisher;
+mod returned_queues;
 mod rights;
 mod settings;
 mod trial;
@@ -23,20 +23,17 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{
-    Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
-};
+use duly_core::{Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, StoredMessage};
 use lapin::{ExchangeKind, options::ExchangeDeclareOptions, types::FieldTable};
 
 use call::{Broker, Call, Times};
 pub use config::RabbitmqConfig;
 use connection::BrokerConnection;
-use failure::no_connection;
 use link::Link;
 use message::OutgoingMessage;
 use settings::Settings;
 
-use crate::Finding;
+use crate::{Finding, within::within};
 
 /// Publishes to RabbitMQ.
 pub struct RabbitmqSink {
@@ -47,17 +44,15 @@ pub struct RabbitmqSink {
 
 type Outcome = Result<String, SinkError>;
 
-/// A connection of its own, to take messages from the broker instead of giving it some. It stands within `within`, or fails.
+/// A connection of its own, to take messages from the broker instead of giving it some. It stands within `time_limit`, or fails.
 pub async fn connect(
     config: &RabbitmqConfig,
     clock: &dyn Clock,
-    within: Duration,
+    time_limit: Duration,
 ) -> Result<lapin::Connection, SinkError> {
     match Settings::read(config) {
-        Ok(settings) => link::connect(&settings, clock, within, &AtomicUsize::new(0)).await,
-        Err(mut faults) => {
-            Err(SinkError::new(SinkErrorKind::Misconfigured, faults.swap_remove(0).to_string()))
-        }
+        Ok(settings) => link::connect(&settings, clock, time_limit, &AtomicUsize::new(0)).await,
+        Err(mut faults) => Err(SinkError::misconfigured(faults.swap_remove(0).to_string())),
     }
 }
 
@@ -70,20 +65,13 @@ impl RabbitmqSink {
         self.clock.now().mono().saturating_add(span)
     }
 
-    async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = self.clock.sleep_until(end) => None,
-        }
-    }
-
     /// The connection, which must stand within half of the time of a call.
     async fn connection(&self) -> Result<BrokerConnection, SinkError> {
-        let within = self.settings.timeout / 2;
-        let connection = self.link.connection(&self.settings, &self.clock, within);
-        let connection = self.within(self.after(within), connection).await;
-        let connection = connection.unwrap_or_else(|| Err(no_connection("no connection in time")))?;
+        let time_limit = self.settings.timeout / 2;
+        let connection = self.link.connection(&self.settings, &self.clock, time_limit);
+        let connection = within(&*self.clock, self.after(time_limit), connection).await;
+        let connection =
+            connection.unwrap_or_else(|| Err(SinkError::unreachable("no connection in time")))?;
         match connection.is_blocked() {
             Some(reason) => Err(failure::blocked(&reason)),
             None => Ok(connection),
@@ -117,7 +105,7 @@ impl RabbitmqSink {
             }
         };
         // What was found until then is worth telling.
-        let _ = self.within(end, work).await;
+        let _ = within(&*self.clock, end, work).await;
         findings
     }
 
@@ -181,10 +169,10 @@ impl Sink for RabbitmqSink {
     async fn probe(&self) -> Result<(), SinkError> {
         let end = self.after(self.settings.timeout);
         let connection = self.connection().await?;
-        let reply = self.within(end, self.ask(&connection)).await;
+        let reply = within(&*self.clock, end, self.ask(&connection)).await;
         let Some(reply) = reply else {
             self.link.drop_connection(&connection);
-            return Err(no_connection("no answer in time"));
+            return Err(SinkError::unreachable("no answer in time"));
         };
         reply
     }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{Clock, Monotonic};
+use duly_core::{Clock, Monotonic, SinkError};
 use futures_util::{FutureExt, future::BoxFuture};
 use lapin::{Channel, Confirmation, PublisherConfirm, message::BasicReturnMessage};
 use tokio::sync::mpsc;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::{
     Outcome,
     confirm_pace::{ConfirmPace, OVERDUE, Slot},
-    failure::{Cause, no_answer, rejected},
+    failure::{Cause, rejected},
     message::OutgoingMessage,
     trust::Trust,
     verdict::{Unconfirmed, judge},
@@ -131,23 +131,11 @@ const NONE: u64 = u64::MAX;
 impl Publisher {
     pub(super) fn start(channel: Channel, first: Option<Entry>, shared: Shared) -> Self {
         let (jobs, waiting) = mpsc::unbounded_channel();
-        let unanswered = Arc::new(AtomicUsize::new(usize::from(first.is_some())));
-        let oldest = Arc::new(AtomicU64::new(NONE));
-        let is_behind = Arc::new(AtomicBool::new(false));
-        let task = Task {
-            channel,
-            entries: first.into_iter().collect(),
-            unanswered: unanswered.clone(),
-            oldest: oldest.clone(),
-            is_behind: is_behind.clone(),
-            behind: 0,
-            destinations: HashSet::new(),
-            under_way: HashMap::new(),
-            backlog: VecDeque::new(),
-            shared,
-        };
+        let task = Task::new(channel, first, shared);
+        let (unanswered, oldest) = (task.unanswered.clone(), task.oldest.clone());
+        let publisher = Self { jobs, unanswered, oldest, is_behind: task.is_behind.clone() };
         tokio::spawn(task.run(waiting));
-        Self { jobs, unanswered, oldest, is_behind }
+        publisher
     }
 
     /// Publishes it; or gives it back, if the channel has ended.
@@ -203,6 +191,21 @@ struct Task {
 }
 
 impl Task {
+    fn new(channel: Channel, first: Option<Entry>, shared: Shared) -> Self {
+        Self {
+            channel,
+            unanswered: Arc::new(AtomicUsize::new(usize::from(first.is_some()))),
+            entries: first.into_iter().collect(),
+            oldest: Arc::new(AtomicU64::new(NONE)),
+            is_behind: Arc::new(AtomicBool::new(false)),
+            behind: 0,
+            destinations: HashSet::new(),
+            under_way: HashMap::new(),
+            backlog: VecDeque::new(),
+            shared,
+        }
+    }
+
     /// Until the channel ends, or nobody has messages for it or waits for an answer.
     async fn run(mut self, mut waiting: mpsc::UnboundedReceiver<Job>) {
         for entry in &self.entries {
@@ -265,7 +268,11 @@ impl Task {
     }
 
     fn publish_one(&mut self, job: Job) -> Result<(), lapin::Error> {
-        let mut entry = self.shared.publish(job, &self.channel);
+        let entry = self.shared.publish(job, &self.channel);
+        self.add(entry)
+    }
+
+    fn add(&mut self, mut entry: Entry) -> Result<(), lapin::Error> {
         match (&mut entry.answer).now_or_never() {
             Some(Err(error)) => {
                 entry.job.notify(PublishEvent::Again);
@@ -316,7 +323,7 @@ impl Task {
                     confirmed.push((index, Err(rejected())));
                 }
                 Ok(Confirmation::NotRequested) => {
-                    confirmed.push((index, Err(no_answer("the channel does not confirm"))));
+                    confirmed.push((index, Err(SinkError::unknown("the channel does not confirm"))));
                 }
                 Err(error) => {
                     end.get_or_insert(error);
@@ -411,4 +418,37 @@ fn remember(destinations: &mut HashSet<u64>, message: &OutgoingMessage) {
         destinations.clear();
     }
     destinations.insert(message.destination);
+}
+
+#[cfg(test)]
+mod tests {
+    use duly::ManualClock;
+    use duly_core::{Delivery, StoredMessage, Timestamp};
+    use lapin::{Connection, ConnectionProperties};
+    use testkit::servers::rabbitmq::unconfirming_broker;
+
+    use super::*;
+    use crate::rabbitmq::{RabbitmqConfig, settings::Settings};
+
+    #[tokio::test]
+    async fn a_confirm_that_comes_before_it_is_awaited_counts() {
+        let url = format!("amqp://127.0.0.1:{}", unconfirming_broker().await);
+        let settings = toml::from_str::<RabbitmqConfig>(&format!("url = '{url}'")).unwrap();
+        let settings = Settings::read(&settings).unwrap();
+        let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        let clock = Arc::new(ManualClock::new());
+        let shared = Shared { clock, trust: Arc::default(), confirm_pace: Arc::default() };
+        let (id, sink, topic) = ("a".parse().unwrap(), "events".parse().unwrap(), "orders".parse().unwrap());
+        let delivery = Delivery::new(StoredMessage::new(id, sink, topic, Timestamp::from_millis(1)), 1);
+        let (call, mut events) = mpsc::unbounded_channel();
+        let message = Arc::new(OutgoingMessage::of(&delivery, &settings).unwrap());
+        let job = Job { position: 0, message, call };
+        let mut task = Task::new(channel, None, shared.clone());
+        task.add(shared.entry(job, ready(Ok(Confirmation::Ack(None))).boxed())).unwrap();
+        let ripe = poll_fn(|cx| task.ripe(cx)).await;
+        task.settle(ripe).unwrap();
+        assert!(matches!(events.recv().await, Some((0, PublishEvent::Sent))));
+        assert!(matches!(events.recv().await, Some((0, PublishEvent::Done(Ok(_))))));
+    }
 }

@@ -8,12 +8,12 @@ use super::{
     call::{LOST_BEFORE, Step},
     confirm_pace::OVERDUE,
     connection::BrokerConnection,
-    failure::{Cause, no_connection, unconfirmed_alone},
+    failure::{Cause, unconfirmed_alone},
     publisher::{CONFIRMED, Job, PublishEvent},
 };
 
 /// What a message that went alone tells for the others of its exchange.
-enum Tried {
+enum TrialOutcome {
     /// They may follow.
     Passed,
     /// They would be denied, too.
@@ -54,16 +54,16 @@ pub(super) async fn try_alone(connection: BrokerConnection, mut jobs: Vec<Job>) 
     }
 }
 
-fn step(tried: Tried, rest: Vec<Job>) -> Step {
-    match tried {
-        Tried::Passed => Step::Tried(rest),
-        Tried::Denied(verdict) => Step::Denied(rest, verdict),
-        Tried::Lost => Step::Unsent(rest, no_connection(LOST_BEFORE)),
+fn step(outcome: TrialOutcome, rest: Vec<Job>) -> Step {
+    match outcome {
+        TrialOutcome::Passed => Step::Tried(rest),
+        TrialOutcome::Denied(verdict) => Step::Denied(rest, verdict),
+        TrialOutcome::Lost => Step::Unsent(rest, SinkError::unreachable(LOST_BEFORE)),
     }
 }
 
 /// Publishes it and waits until the broker has looked at it.
-async fn pass(connection: BrokerConnection, channel: Channel, job: Job) -> Tried {
+async fn pass(connection: BrokerConnection, channel: Channel, job: Job) -> TrialOutcome {
     job.notify(PublishEvent::Sent);
     let passed = match job.message.publish(&channel).await {
         // Whatever the broker answers, it answers in order: it has looked at the message then.
@@ -74,7 +74,7 @@ async fn pass(connection: BrokerConnection, channel: Channel, job: Job) -> Tried
                 Err(cause) => Err(cause),
                 Ok(Confirmation::Ack(None)) => {
                     job.notify(PublishEvent::Done(Ok(CONFIRMED.to_owned())));
-                    return Tried::Passed;
+                    return TrialOutcome::Passed;
                 }
                 Ok(_) => Err(error),
             },
@@ -85,7 +85,7 @@ async fn pass(connection: BrokerConnection, channel: Channel, job: Job) -> Tried
         Ok(confirm) => {
             connection.trust().passed(&job.message);
             connection.share_channel(channel, job, confirm);
-            Tried::Passed
+            TrialOutcome::Passed
         }
         Err(error) => {
             let (cause, verdict) = (Cause::of(&error), unconfirmed_alone(&error));
@@ -95,9 +95,9 @@ async fn pass(connection: BrokerConnection, channel: Channel, job: Job) -> Tried
             }
             job.notify(PublishEvent::Done(Err(verdict.clone())));
             match cause {
-                Cause::Exchange(_) => Tried::Denied(verdict),
-                _ if !connection.is_connected() => Tried::Lost,
-                _ => Tried::Passed,
+                Cause::Exchange(_) => TrialOutcome::Denied(verdict),
+                _ if !connection.is_connected() => TrialOutcome::Lost,
+                _ => TrialOutcome::Passed,
             }
         }
     }

@@ -1,9 +1,10 @@
 //! What the end of a shared channel means for each message that was under way on it.
 
+use duly_core::SinkError;
 use lapin::Error;
 
 use super::{
-    failure::{Cause, denied, is_long_key, no_answer, refused},
+    failure::{Cause, is_long_key},
     message::OutgoingMessage,
     publisher::PublishEvent,
 };
@@ -43,12 +44,12 @@ pub(super) fn judge(cause: &Cause, error: &Error, under: &[Unconfirmed<'_>]) -> 
         (Some(words), _) => PublishEvent::Returned(words.to_owned()),
         (None, Some(culprit)) if index > culprit => PublishEvent::Again,
         (None, Some(culprit)) if index == culprit => PublishEvent::Done(Err(match cause {
-            Cause::Size { .. } => refused(error.to_string()),
-            _ => denied(error.to_string()),
+            Cause::Size { .. } => SinkError::refused(error.to_string()),
+            _ => SinkError::denied(error.to_string()),
         })),
-        _ => {
-            PublishEvent::Done(Err(no_answer(format!("the channel was closed before the confirm: {error}"))))
-        }
+        _ => PublishEvent::Done(Err(SinkError::unknown(format!(
+            "the channel was closed before the confirm: {error}"
+        )))),
     });
     each.collect()
 }

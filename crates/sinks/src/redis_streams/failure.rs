@@ -13,19 +13,9 @@ const NO_RIGHT: [&str; 2] = ["user executing the script can't run", "has no perm
 /// The right that is missed is one to a key: how all servers say so.
 pub(super) const OF_KEY: &str = " to access ";
 
-/// Nothing was sent.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
-}
-
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail)
-}
-
 /// What a failure may be about, where its words do not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum FailureScope {
     /// The stream, or the keys that every stream has beside it.
     Keys,
     /// One server of a cluster, or all.
@@ -34,9 +24,9 @@ pub(super) enum Doubt {
 
 /// The failure of a command that was sent, or that could not be. Of a cluster it is about the destination, unless it says
 /// otherwise: each of its servers has other streams.
-pub(super) fn sorted(error: &RedisError, is_cluster: bool) -> (SinkError, Option<Doubt>) {
+pub(super) fn sorted(error: &RedisError, is_cluster: bool) -> (SinkError, Option<FailureScope>) {
     let of_server = if is_cluster { ErrorScope::Destination } else { ErrorScope::Target };
-    let doubt = is_cluster.then_some(Doubt::Servers);
+    let doubt = is_cluster.then_some(FailureScope::Servers);
     let (kind, scope, doubt) = match (error.kind(), error.code()) {
         // The last way that was tried led nowhere, and it was all new: what was sent before went down with its server.
         (ErrorKind::ClusterConnectionNotFound, _) => (SinkErrorKind::Unreachable, of_server, doubt),
@@ -61,14 +51,14 @@ pub(super) fn connect_failed(error: &RedisError) -> SinkError {
 }
 
 /// What the server says by its first word. All of these it says before it has appended anything.
-fn by_code(code: &str, detail: &str, is_cluster: bool) -> (SinkErrorKind, ErrorScope, Option<Doubt>) {
+fn by_code(code: &str, detail: &str, is_cluster: bool) -> (SinkErrorKind, ErrorScope, Option<FailureScope>) {
     use ErrorScope::{Destination, Target};
     use SinkErrorKind::{Denied, Misconfigured, Refused, Throttled, Unknown, Unreachable};
     let of_server = if is_cluster { Destination } else { Target };
     match code {
         "NOAUTH" | "WRONGPASS" => (Misconfigured, Target, None),
         // Of a key; otherwise of a command, which every message needs.
-        "NOPERM" if detail.contains(OF_KEY) => (Denied, Destination, Some(Doubt::Keys)),
+        "NOPERM" if detail.contains(OF_KEY) => (Denied, Destination, Some(FailureScope::Keys)),
         "NOPERM" => (Misconfigured, Target, None),
         "ERR" if NO_RIGHT.iter().any(|words| detail.contains(words)) => (Misconfigured, Target, None),
         "WRONGTYPE" => (Denied, Destination, None),
@@ -78,7 +68,7 @@ fn by_code(code: &str, detail: &str, is_cluster: bool) -> (SinkErrorKind, ErrorS
         "LOADING" | "READONLY" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => (Unreachable, of_server, None),
         "CLUSTERDOWN" if detail.contains("slot") => (Unreachable, Destination, None),
         // All of its servers say so, or one that has just returned and waits for seconds before it takes anything.
-        "CLUSTERDOWN" => (Unreachable, of_server, is_cluster.then_some(Doubt::Servers)),
+        "CLUSTERDOWN" => (Unreachable, of_server, is_cluster.then_some(FailureScope::Servers)),
         "MOVED" | "ASK" | "TRYAGAIN" => (Unreachable, Destination, None),
         _ => (Unknown, Target, None),
     }
@@ -116,7 +106,7 @@ mod tests {
             (kind, scope)
         };
         let down = "The cluster is down";
-        let in_doubt = (SinkErrorKind::Unreachable, Destination, Some(Doubt::Servers));
+        let in_doubt = (SinkErrorKind::Unreachable, Destination, Some(FailureScope::Servers));
         assert_eq!(by_code("CLUSTERDOWN", down, true), in_doubt);
         assert_eq!(of("CLUSTERDOWN", down, false), (SinkErrorKind::Unreachable, Target));
         let slot = "Hash slot not served";

@@ -228,7 +228,7 @@ impl Connection {
                     "this Redis is {}.{}, and {}.{} or newer is needed",
                     version.0, version.1, VERSION_MIN.0, VERSION_MIN.1
                 );
-                Err(SinkError::new(SinkErrorKind::Misconfigured, detail))
+                Err(SinkError::misconfigured(detail))
             }
             _ => Ok(()),
         }

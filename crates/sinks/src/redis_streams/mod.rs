@@ -10,19 +10,17 @@ mod slot;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duly_core::{
-    Clock, Delivery, ErrorScope, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
-};
+use duly_core::{Clock, Delivery, ErrorScope, Invalid, Monotonic, Outcomes, Sink, SinkError, StoredMessage};
 use futures_util::StreamExt;
 use redis::RedisError;
 
 use append::Append;
 pub use config::RedisStreamsConfig;
-use failure::{Doubt, no_answer, no_connection};
+use failure::FailureScope;
 use link::{Connection, Link};
 use settings::Settings;
 
-use crate::Finding;
+use crate::{Finding, within::within};
 
 /// Appends to Redis Streams.
 pub struct RedisStreamsSink {
@@ -43,7 +41,7 @@ impl RedisStreamsSink {
 
     async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         let (begin_until, end) = self.ends();
-        let Some(Ok(mut connection)) = self.within(begin_until, self.link.connection()).await else {
+        let Some(Ok(mut connection)) = within(&*self.clock, begin_until, self.link.connection()).await else {
             return Vec::new();
         };
         let mut findings = Vec::new();
@@ -53,7 +51,7 @@ impl RedisStreamsSink {
             }
         };
         // What was found until then is worth telling.
-        let _ = self.within(end, work).await;
+        let _ = within(&*self.clock, end, work).await;
         findings
     }
 
@@ -64,23 +62,15 @@ impl RedisStreamsSink {
         (after(self.settings.timeout / 2), after(self.settings.timeout))
     }
 
-    async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = self.clock.sleep_until(end) => None,
-        }
-    }
-
     /// Sends these, which the stream may take for all that we know, and reports each by its index.
     async fn send(&self, indexes: &[usize], batch: &[&Delivery], outcomes: &Outcomes<'_>) {
         let all =
             |error: SinkError| indexes.iter().for_each(|index| outcomes.report(*index, Err(error.clone())));
         let (begin_until, end) = self.ends();
-        let connection = match self.within(begin_until, self.link.connection()).await {
+        let connection = match within(&*self.clock, begin_until, self.link.connection()).await {
             Some(Ok(connection)) => connection,
             Some(Err(failure)) => return all(failure),
-            None => return all(no_connection("no connection in time")),
+            None => return all(SinkError::unreachable("no connection in time")),
         };
         let mut open = vec![true; batch.len()];
         let (mut is_broken, mut checks) = (false, CallChecks::default());
@@ -104,8 +94,8 @@ impl RedisStreamsSink {
                 }
             }
         };
-        let in_time = self.within(answers_until, work).await.is_some();
-        let mut silent = no_answer("no answer in time");
+        let in_time = within(&*self.clock, answers_until, work).await.is_some();
+        let mut silent = SinkError::unknown("no answer in time");
         let is_local = !in_time && connection.is_cluster() && self.is_there(&connection).await;
         if is_local {
             silent = silent.at_destination();
@@ -125,7 +115,7 @@ impl RedisStreamsSink {
     /// Whether the target answers, in what is left of a call.
     async fn is_there(&self, connection: &Connection) -> bool {
         let until = self.clock.now().mono().saturating_add(self.settings.timeout / MARGIN);
-        let reply = self.within(until, connection.clone().ask_how_it_is(self.append.sha())).await;
+        let reply = within(&*self.clock, until, connection.clone().ask_how_it_is(self.append.sha())).await;
         reply.is_some_and(|reply| reply.is_ok())
     }
 
@@ -140,7 +130,7 @@ impl RedisStreamsSink {
         let (failure, doubt) = failure::sorted(error, connection.is_cluster());
         let is_all = match doubt {
             None => return failure,
-            Some(Doubt::Keys) => {
+            Some(FailureScope::Keys) => {
                 let topic = delivery.message.topic.as_str();
                 if checks.keys.as_ref().is_none_or(|(own, _)| own != topic) {
                     let lacks = self.append.lacks_keys_beside(connection.clone(), delivery).await;
@@ -148,7 +138,7 @@ impl RedisStreamsSink {
                 }
                 checks.keys.as_ref().is_some_and(|(_, lacks)| *lacks)
             }
-            Some(Doubt::Servers) => {
+            Some(FailureScope::Servers) => {
                 if checks.is_there.is_none() {
                     checks.is_there = Some(self.is_there(connection).await);
                 }
@@ -156,10 +146,10 @@ impl RedisStreamsSink {
             }
         };
         match doubt {
-            Some(Doubt::Keys) if is_all => SinkError::new(
-                SinkErrorKind::Misconfigured,
-                format!("{}: give this user the keys duly:mark:* and duly:rights:*", failure.detail),
-            ),
+            Some(FailureScope::Keys) if is_all => SinkError::misconfigured(format!(
+                "{}: give this user the keys duly:mark:* and duly:rights:*",
+                failure.detail
+            )),
             _ if is_all => failure.about(ErrorScope::Target),
             _ => failure,
         }
@@ -196,10 +186,11 @@ impl Sink for RedisStreamsSink {
     /// Connects, if need be, and asks whether scripts may be run. Nothing is written.
     async fn probe(&self) -> Result<(), SinkError> {
         let (begin_until, end) = self.ends();
-        let connection = self.within(begin_until, self.link.connection()).await;
-        let connection = connection.unwrap_or_else(|| Err(no_connection("no connection in time")))?;
-        let reply = self.within(end, connection.clone().ask_how_it_is(self.append.sha())).await;
-        let reply = reply.unwrap_or_else(|| Err(no_connection("no answer to a ping in time")));
+        let connection = within(&*self.clock, begin_until, self.link.connection()).await;
+        let connection =
+            connection.unwrap_or_else(|| Err(SinkError::unreachable("no connection in time")))?;
+        let reply = within(&*self.clock, end, connection.clone().ask_how_it_is(self.append.sha())).await;
+        let reply = reply.unwrap_or_else(|| Err(SinkError::unreachable("no answer to a ping in time")));
         if reply.is_err() {
             self.link.drop_connection(&connection).await;
         }
@@ -218,6 +209,6 @@ impl Sink for RedisStreamsSink {
             }
         };
         // If it does not work out, the markers go by themselves in time.
-        let _ = self.within(end, forget).await;
+        let _ = within(&*self.clock, end, forget).await;
     }
 }

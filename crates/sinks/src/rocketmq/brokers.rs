@@ -19,7 +19,7 @@ const REMEMBERED: usize = 4_096;
 
 /// Whether to send to a broker, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Use {
+pub(super) enum Preference {
     /// It is there, as far as we know.
     Good,
     /// Only if there is no better one.
@@ -41,8 +41,8 @@ struct Broker {
 pub(super) struct Brokers(Mutex<HashMap<Arc<str>, Broker>>);
 
 impl Brokers {
-    pub(super) fn of(&self, address: &str, now: Monotonic) -> Use {
-        self.lock().get(address).map_or(Use::Good, |broker| usable(broker, now))
+    pub(super) fn of(&self, address: &str, now: Monotonic) -> Preference {
+        self.lock().get(address).map_or(Preference::Good, |broker| usable(broker, now))
     }
 
     /// It answered, whatever it said.
@@ -81,7 +81,7 @@ impl Brokers {
     pub(super) fn has_others(&self, these: &[Arc<str>], now: Monotonic) -> bool {
         self.lock().iter().any(|(other, broker)| {
             let is_there = broker.answered_at.is_some_and(|at| now.since(at) < ANSWERED);
-            !these.contains(other) && is_there && usable(broker, now) != Use::Down
+            !these.contains(other) && is_there && usable(broker, now) != Preference::Down
         })
     }
 
@@ -98,13 +98,13 @@ impl Brokers {
     }
 }
 
-fn usable(broker: &Broker, now: Monotonic) -> Use {
+fn usable(broker: &Broker, now: Monotonic) -> Preference {
     if broker.is_down {
-        Use::Down
+        Preference::Down
     } else if broker.avoided_until > now {
-        Use::Poor
+        Preference::Poor
     } else {
-        Use::Good
+        Preference::Good
     }
 }
 
@@ -118,15 +118,21 @@ mod tests {
     fn a_broker_that_is_down_stays_so_until_it_answers_and_one_that_is_busy_for_a_while() {
         let (brokers, a) = (Brokers::default(), Arc::from("a:1"));
         let at = |seconds: u64| Monotonic::from_micros(seconds * SECOND);
-        assert_eq!(brokers.of("a:1", at(0)), Use::Good);
+        assert_eq!(brokers.of("a:1", at(0)), Preference::Good);
         brokers.avoid(&a, at(0));
-        assert_eq!((brokers.of("a:1", at(1)), brokers.of("a:1", at(3))), (Use::Poor, Use::Good));
+        assert_eq!(
+            (brokers.of("a:1", at(1)), brokers.of("a:1", at(3))),
+            (Preference::Poor, Preference::Good)
+        );
         brokers.down(&a, at(3));
         assert_eq!(brokers.to_recheck(at(4)), [] as [Arc<str>; 0]);
-        assert_eq!((brokers.of("a:1", at(999)), brokers.to_recheck(at(6))), (Use::Down, vec![a.clone()]));
+        assert_eq!(
+            (brokers.of("a:1", at(999)), brokers.to_recheck(at(6))),
+            (Preference::Down, vec![a.clone()])
+        );
         assert_eq!(brokers.to_recheck(at(7)), [] as [Arc<str>; 0], "somebody is asking it already");
         brokers.answered(&a, at(7));
-        assert_eq!(brokers.of("a:1", at(7)), Use::Good);
+        assert_eq!(brokers.of("a:1", at(7)), Preference::Good);
     }
 
     #[test]

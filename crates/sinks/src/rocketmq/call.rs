@@ -14,11 +14,11 @@ use futures_util::{
 
 use super::{
     RocketmqSink,
-    brokers::Use,
+    brokers::Preference,
     failure::Failure,
     message,
     namesrv::Queue,
-    route::{Route, Way},
+    route::{Route, RouteLookup},
 };
 
 /// Topics whose routes are asked for at the same time.
@@ -56,13 +56,13 @@ impl<'a> Call<'a> {
         }
         let (mut ready, mut unknown, mut old) = (Vec::new(), Vec::new(), Vec::new());
         for (topic, messages) in topics {
-            match self.sink.routes.way(topic) {
-                Way::Fresh(route) => ready.extend(pending(messages, &route)),
-                Way::Old(route) => {
+            match self.sink.routes.lookup(topic) {
+                RouteLookup::Fresh(route) => ready.extend(pending(messages, &route)),
+                RouteLookup::Old(route) => {
                     old.push(topic);
                     ready.extend(pending(messages, &route));
                 }
-                Way::Unknown => unknown.push((topic, messages)),
+                RouteLookup::Unknown => unknown.push((topic, messages)),
             }
         }
         let mut asking: Vec<BoxFuture<'_, ()>> = Vec::new();
@@ -103,7 +103,7 @@ impl<'a> Call<'a> {
             let (mut brokers, mut stranded) = (BTreeMap::<Arc<str>, Vec<_>>::new(), Vec::new());
             for each in all {
                 match self.choose(&each) {
-                    Some((Use::Down, _)) => stranded.push(each),
+                    Some((Preference::Down, _)) => stranded.push(each),
                     Some((_, queue)) => {
                         brokers.entry(queue.address.clone()).or_default().push((queue, each));
                     }
@@ -142,7 +142,7 @@ impl<'a> Call<'a> {
                 Ok(()) => {
                     let (back, still): (Vec<_>, Vec<_>) = stranded
                         .into_iter()
-                        .partition(|each| self.choose(each).is_some_and(|(how, _)| how != Use::Down));
+                        .partition(|each| self.choose(each).is_some_and(|(how, _)| how != Preference::Down));
                     stranded = still;
                     sending.push(self.send_all(back));
                 }
@@ -159,7 +159,7 @@ impl<'a> Call<'a> {
     /// A queue of a broker that has not turned it away, the best there is.
     ///
     /// A key has its queue, as with RocketMQ's own selector by hash, as long as the broker of that queue is there.
-    fn choose(&self, each: &Pending<'_>) -> Option<(Use, Queue)> {
+    fn choose(&self, each: &Pending<'_>) -> Option<(Preference, Queue)> {
         let now = self.sink.connections.now();
         let how = |queue: &Queue| self.sink.brokers.of(&queue.address, now);
         let key = each.delivery.message.key.as_ref();
@@ -168,8 +168,8 @@ impl<'a> Call<'a> {
             key.map_or_else(|| turn % count.max(1), |key| message::queue_index(key.as_str(), count))
         };
         let first = each.route.get(pick(each.route.len()))?;
-        if each.tried.is_empty() && how(first) == Use::Good {
-            return Some((Use::Good, first.clone()));
+        if each.tried.is_empty() && how(first) == Preference::Good {
+            return Some((Preference::Good, first.clone()));
         }
         let left = each.route.iter().filter(|queue| !each.tried.contains(&queue.address));
         let left: Vec<_> = left.map(|queue| (how(queue), queue)).collect();

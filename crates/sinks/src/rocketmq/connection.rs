@@ -4,32 +4,30 @@ use std::{
     collections::{BTreeMap, HashMap},
     io,
     sync::{Arc, Mutex, PoisonError},
-    task::Poll,
     time::Duration,
 };
 
 use bytes::BytesMut;
 use duly_core::{Clock, Monotonic};
-use rustls::{ClientConfig, pki_types::ServerName};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
-use tokio_rustls::TlsConnector;
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
 
 use super::{
     frame::{self, Answer, Code},
     sign::Signer,
     window::Window,
 };
+use crate::{
+    idle_pool::{IdleConnection, IdlePool},
+    stream::{self, Stream},
+    tls,
+    within::within,
+};
 
 /// Brokers close what says nothing for two minutes.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Connections that wait for work, of each address.
 const IDLE_COUNT: usize = 8;
-
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// An open connection.
 pub(super) struct Connection {
@@ -47,7 +45,8 @@ pub(super) struct Connections {
     tls: Option<Arc<ClientConfig>>,
     signer: Option<Signer>,
     clock: Arc<dyn Clock>,
-    idle: Mutex<HashMap<String, Vec<(Monotonic, Connection)>>>,
+    /// By address.
+    idle: Mutex<HashMap<String, Arc<IdlePool<Connection>>>>,
 }
 
 impl Connections {
@@ -59,54 +58,33 @@ impl Connections {
         self.clock.now().mono()
     }
 
-    /// The result of `work`, or nothing if it does not end in time.
-    pub(super) async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = self.clock.sleep_until(end) => None,
-        }
-    }
-
     /// A connection to `address` that stands by `end`: an idle one, or a new one.
     pub(super) async fn open(&self, address: &str, end: Monotonic) -> io::Result<Connection> {
-        let now = self.now();
-        while let Some((since, mut connection)) = self.take_idle(address) {
-            if now.since(since) < IDLE_MAX && connection.is_quiet().await {
-                return Ok(connection);
-            }
+        if let Some(connection) = self.idle(address).take() {
+            return Ok(connection);
         }
-        let opened = self.within(end, self.connect(address)).await;
+        let opened = within(&*self.clock, end, self.connect(address)).await;
         opened.unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time")))
     }
 
     async fn connect(&self, address: &str) -> io::Result<Connection> {
         let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let stream: Box<dyn Stream> = match &self.tls {
-            None => Box::new(stream),
-            Some(tls) => {
-                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-                let name = ServerName::try_from(host).map_err(io::Error::other)?;
-                Box::new(TlsConnector::from(tls.clone()).connect(name, stream).await?)
-            }
-        };
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let stream = tls::connect(self.tls.as_ref(), host, stream).await?;
         Ok(Connection { address: address.into(), stream, received: BytesMut::new(), is_answered: false })
     }
 
     /// Gives back a connection on which nothing is outstanding.
     pub(super) fn release(&self, connection: Connection) {
-        let now = self.now();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = idle.entry(connection.address.clone()).or_default();
-        if waiting.len() < IDLE_COUNT {
-            waiting.push((now, connection));
-        }
+        self.idle(&connection.address).release(connection);
     }
 
-    fn take_idle(&self, address: &str) -> Option<(Monotonic, Connection)> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(address)?.pop()
+    fn idle(&self, address: &str) -> Arc<IdlePool<Connection>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = idle.get(address) {
+            return pool.clone();
+        }
+        idle.entry(address.to_owned()).or_insert(IdlePool::new(IDLE_COUNT, self.clock.clone())).clone()
     }
 
     /// Adds a request to `out`, signed if we have a key. Its response has the same `opaque`.
@@ -133,7 +111,7 @@ impl Connections {
         let mut connection = self.open(address, end).await?;
         let mut window = Window::over(&mut connection, 1);
         let mut add = |out: &mut BytesMut, opaque: usize| self.add(out, code, opaque, fields.clone(), body);
-        let answer = self.within(end, window.next(&mut add)).await;
+        let answer = within(&*self.clock, end, window.next(&mut add)).await;
         let no_answer = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
         let (_, answer) = answer.unwrap_or_else(|| Err(no_answer()))?;
         self.release(connection);
@@ -141,15 +119,19 @@ impl Connections {
     }
 }
 
-impl Connection {
-    /// Whether nothing has come meanwhile: its end, above all.
-    async fn is_quiet(&mut self) -> bool {
-        let mut byte = [0; 1];
-        std::future::poll_fn(|context| {
-            let mut byte = ReadBuf::new(&mut byte);
-            let read = std::pin::Pin::new(&mut self.stream).poll_read(context, &mut byte);
-            Poll::Ready(read.is_pending())
-        })
-        .await
+impl IdleConnection for Connection {
+    fn is_idle(&self) -> bool {
+        // A call that gives it back has read all its responses.
+        self.received.is_empty()
     }
+
+    fn is_quiet(&mut self) -> bool {
+        stream::is_quiet(&mut self.stream)
+    }
+
+    fn idle_max(&self) -> Duration {
+        IDLE_MAX
+    }
+
+    fn leave(self) {}
 }

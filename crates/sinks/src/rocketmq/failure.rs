@@ -34,6 +34,9 @@ const NO_RIGHT: [&str; 3] = ["has no permission", "No default permission", "Auth
 /// A broker said so before it wrote anything.
 const NOT_WRITTEN: [&str; 2] = ["in-sync replicas not enough", "create mapped file failed"];
 
+/// Brokers of 4.x answer so with `SYSTEM_ERROR` while their page cache is busy, before they write. 5.x answers `SYSTEM_BUSY`.
+const BUSY: [&str; 1] = ["start flow control"];
+
 /// The answer to a question by which nothing is written: no message can have arrived or been refused by it.
 pub(super) fn query_failed(answer: &Answer) -> SinkError {
     let failure = classify(answer);
@@ -157,6 +160,7 @@ pub(super) fn classify(answer: &Answer) -> Failure {
             (Denied, About::Topic, "SYSTEM_ERROR")
         }
         SYSTEM_ERROR if remark.contains("AclException") => (Misconfigured, About::Target, "SYSTEM_ERROR"),
+        SYSTEM_ERROR if says(&BUSY) => (Throttled, About::Broker, "SYSTEM_ERROR"),
         SYSTEM_ERROR if says(&NOT_WRITTEN) => (Unreachable, About::Broker, "SYSTEM_ERROR"),
         SYSTEM_ERROR => (Unknown, About::Target, "SYSTEM_ERROR"),
         REQUEST_CODE_NOT_SUPPORTED => (Misconfigured, About::Target, "REQUEST_CODE_NOT_SUPPORTED"),

@@ -38,7 +38,7 @@ struct CachedRoute {
 }
 
 /// The cached route of a topic.
-pub(super) enum Way {
+pub(super) enum RouteLookup {
     /// Go by this one.
     Fresh(Route),
     /// The same, and ask meanwhile whether it still holds.
@@ -61,18 +61,20 @@ impl Routes {
     }
 
     /// The cached route, without a request.
-    pub(super) fn way(&self, topic: &str) -> Way {
+    pub(super) fn lookup(&self, topic: &str) -> RouteLookup {
         let now = self.connections.now();
         match self.lock().get_mut(topic) {
             Some(cached) if !cached.is_doubted && now < cached.fresh_until => {
-                Way::Fresh(cached.route.clone())
+                RouteLookup::Fresh(cached.route.clone())
             }
-            Some(cached) if now.since(cached.asked_at) < ASK_AGAIN => Way::Fresh(cached.route.clone()),
+            Some(cached) if now.since(cached.asked_at) < ASK_AGAIN => {
+                RouteLookup::Fresh(cached.route.clone())
+            }
             Some(cached) => {
                 cached.asked_at = now;
-                if cached.is_doubted { Way::Unknown } else { Way::Old(cached.route.clone()) }
+                if cached.is_doubted { RouteLookup::Unknown } else { RouteLookup::Old(cached.route.clone()) }
             }
-            None => Way::Unknown,
+            None => RouteLookup::Unknown,
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) enum Failure {
 }
 
 /// Classifies a status; `None` for success.
-pub(super) fn failure(status: StatusCode, permanent: &Permanent, elsewhere: bool) -> Option<Failure> {
+pub(super) fn failure(status: StatusCode, permanent: &Permanent, to_another_origin: bool) -> Option<Failure> {
     let code = status.as_u16();
     let is_permanent = match permanent {
         Permanent::These(list) => list.contains(&code),
@@ -49,7 +49,7 @@ pub(super) fn failure(status: StatusCode, permanent: &Permanent, elsewhere: bool
     };
     Some(match code {
         200..=299 => return None,
-        300..=399 if elsewhere => Failure::Setup,
+        300..=399 if to_another_origin => Failure::Setup,
         400..=499 if is_permanent => Failure::Bad,
         401 | 407 => Failure::Setup,
         403 => Failure::Forbidden,
@@ -59,7 +59,7 @@ pub(super) fn failure(status: StatusCode, permanent: &Permanent, elsewhere: bool
 }
 
 /// Whether an answer points to another host or scheme than `requested`: then every request would be sent away.
-pub(super) fn is_elsewhere(headers: &HeaderMap, requested: &Uri) -> bool {
+pub(super) fn leads_to_another_origin(headers: &HeaderMap, requested: &Uri) -> bool {
     let target = headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
     let base = url::Url::parse(&requested.to_string());
     match (target, base) {

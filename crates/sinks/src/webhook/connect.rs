@@ -4,7 +4,6 @@
 //! a name that means something else a moment later changes nothing.
 
 use std::{
-    future::Future,
     io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
@@ -25,7 +24,7 @@ use super::{
     stream::{CertificateFaults, CertificateWatch, Count, Stream},
     tls::{self, Tls},
 };
-use crate::tls::is_certificate_io_fault;
+use crate::{tls::is_certificate_io_fault, within::within};
 
 /// How long connecting may take, all addresses of a name and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -170,7 +169,7 @@ impl Parts {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let watch = CertificateWatch::new(self.certificate_faults.clone(), authority);
 
-        let found = self.before(end, self.resolve(host));
+        let found = within(&*self.clock, end, self.resolve(host));
         let found =
             found.await.unwrap_or_else(|| Err(unresolved(host, "the resolver did not answer in time")))?;
         let stream = self.reach(host, port, &self.checked(host, found)?, end).await?;
@@ -181,7 +180,7 @@ impl Parts {
             .map_err(|why| ConnectError::Certificate { host: host.into(), why: why.to_string() })?;
         // HTTP/2 is for connections that are kept: one for a single request would be kept by the pool all the same.
         let connector = if counted.is_kept { &self.tls.any } else { &self.tls.http1 };
-        match self.before(end, connector.connect(name, stream)).await {
+        match within(&*self.clock, end, connector.connect(name, stream)).await {
             Some(Ok(stream)) => {
                 let is_http2 = stream.get_ref().1.alpn_protocol() == Some(tls::HTTP_2);
                 Ok(Stream::new(stream, is_http2, counted, watch))
@@ -226,7 +225,7 @@ impl Parts {
             let others = u32::try_from(addresses.len() - index).unwrap_or(1).max(1);
             let turn = now.saturating_add(end.since(now) / others);
             let to = SocketAddr::new(*address, port);
-            let why = match self.before(turn, TcpStream::connect(to)).await {
+            let why = match within(&*self.clock, turn, TcpStream::connect(to)).await {
                 Some(Ok(stream)) => {
                     // A request is written whole; waiting to fill a packet would only delay it.
                     let _ = stream.set_nodelay(true);
@@ -241,15 +240,6 @@ impl Parts {
             failure = ConnectError::Unconnected { to: to.to_string(), why };
         }
         Err(failure)
-    }
-
-    /// The result of `work`, if it ends before `end`.
-    async fn before<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = self.clock.sleep_until(end) => None,
-        }
     }
 }
 

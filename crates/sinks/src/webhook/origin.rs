@@ -33,6 +33,7 @@ struct Origin {
     slots: Semaphore,
     /// Held by the task that makes the first connection.
     first: tokio::sync::Mutex<()>,
+    /// Whether there is a connection, as far as we know.
     is_connected: AtomicBool,
 }
 
@@ -95,6 +96,11 @@ impl InFlightRequest {
         let held = self.origin.first.lock().await;
         let is_connected = &self.origin.is_connected;
         (!is_connected.load(Ordering::Acquire)).then_some(First { is_connected, _held: held })
+    }
+
+    /// The connection that requests shared is not used any more: the next of them makes another, and those after it wait for it.
+    pub(super) fn disconnected(&self) {
+        self.origin.is_connected.store(false, Ordering::Release);
     }
 }
 

@@ -7,12 +7,15 @@ use duly_core::{Delivery, Invalid, Monotonic, SinkError, SinkErrorKind};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{self, connect::CaptureConnection, connect::capture_connection};
+use hyper_util::client::legacy::{
+    self,
+    connect::{CaptureConnection, Connected, capture_connection},
+};
 use tokio::sync::SemaphorePermit;
 
 use super::{
     WebhookSink,
-    answer::{self, is_elsewhere, retry_after},
+    answer::{self, leads_to_another_origin, retry_after},
     endpoint::{self, Endpoint, UrlSource, endpoint_of},
     failure::{self, Answered},
     headers::{Credentials, headers},
@@ -101,12 +104,20 @@ impl WebhookSink {
                 };
                 // With HTTP/2 the others on it go on, but if it is the connection that is dead, new ones must not join them.
                 used.poison();
+                if used.is_negotiated_h2() {
+                    in_flight.disconnected();
+                }
                 return Err(failure::silent(format!("no answer within {timeout:?}")));
             }
         };
         let watch = CertificateWatch::of(&connection);
         if let (Ok(_), Some(watch)) = (&answer, &watch) {
             watch.answered();
+        }
+        let is_http2 = connection.connection_metadata().as_ref().is_some_and(Connected::is_negotiated_h2);
+        if answer.is_err() && is_http2 {
+            // The connection may have ended for all that share it.
+            in_flight.disconnected();
         }
         answer.map_err(|why| match watch {
             Some(watch) => failure::broken(endpoint, &why, watch.fault()),
@@ -147,13 +158,13 @@ impl WebhookSink {
         end: Monotonic,
     ) -> Result<String, SinkError> {
         let (head, body) = answer.into_parts();
-        let elsewhere = is_elsewhere(&head.headers, &endpoint.uri);
+        let to_another_origin = leads_to_another_origin(&head.headers, &endpoint.uri);
         let retry_after = retry_after(&head.headers, self.clock.now().wall());
         // Cut only after the secrets are out: half of one is still worth something.
         let words = self.settings.secrets.hide(&answer::words(body, &*self.clock, end).await);
         let words: String = words.chars().take(answer::WORDS_MAX).collect();
         let status = head.status;
-        let failure = answer::failure(status, &self.settings.permanent, elsewhere);
+        let failure = answer::failure(status, &self.settings.permanent, to_another_origin);
         let is_whole = match (endpoint.source, failure) {
             (UrlSource::Message, _) => false,
             (UrlSource::Config, Some(answer::Failure::Busy)) => {

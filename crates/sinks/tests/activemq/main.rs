@@ -17,9 +17,12 @@ mod whole;
 use std::sync::Arc;
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Sink, SinkError, SinkErrorKind, StoredMessage, Timestamp};
+use duly_core::Sink;
 use duly_sinks::SinkConfig;
-use testkit::servers::activemq::Activemq;
+use testkit::{
+    servers::activemq::Activemq,
+    sink::{failure, one, to},
+};
 
 /// A sink to `url`, with more settings.
 fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
@@ -35,21 +38,6 @@ fn sink_to(broker: &Activemq) -> Arc<dyn Sink> {
 /// The address of a port where the broker is, or a proxy before it.
 fn url(port: u16) -> String {
     format!("stomp://duly:p%40ss@127.0.0.1:{port}")
-}
-
-fn to(topic: &str, id: &str) -> Delivery {
-    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message =
-        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    Delivery::new(StoredMessage { body: Body::text("body"), ..message }, 1)
-}
-
-async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
-    sink.deliver(&[to(topic, id)]).await.remove(0)
-}
-
-async fn failure(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> SinkErrorKind {
-    one(sink, topic, id).await.unwrap_err().kind
 }
 
 /// The ids of the messages in a queue, in its order.

@@ -246,5 +246,5 @@ async fn a_server_killed_under_load_loses_nothing() {
     let cluster = cluster().await;
     make_topic(&cluster, "lossless", &[&[2, 3, 1], &[3, 1, 2]]).await;
     until_taken(&sink_with(&cluster.addresses(), ""), "lossless", "first").await;
-    sink::loses_nothing_when_a_server_is_killed(&Killed(&cluster)).await;
+    sink::a_server_killed_under_load_loses_nothing(&Killed(&cluster)).await;
 }

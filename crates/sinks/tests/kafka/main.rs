@@ -21,9 +21,12 @@ use std::{
 };
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Sink, SinkError, StoredMessage, Timestamp};
+use duly_core::Sink;
 use duly_sinks::SinkConfig;
-use testkit::servers::kafka::Kafka;
+use testkit::{
+    servers::kafka::Kafka,
+    sink::{message, one, to},
+};
 
 /// A sink to `brokers`, with more settings.
 fn sink_with(brokers: &str, settings: &str) -> Arc<dyn Sink> {
@@ -42,21 +45,6 @@ async fn topic_of(kafka: &Kafka, partitions: i32) -> String {
     let name = format!("orders-{}", LAST.fetch_add(1, Ordering::SeqCst));
     reader::make_topic(&kafka.address(), &name, partitions, &[]).await;
     name
-}
-
-fn message(topic: &str, id: &str) -> StoredMessage {
-    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message =
-        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    StoredMessage { body: Body::text("body"), ..message }
-}
-
-fn to(topic: &str, id: &str) -> Delivery {
-    Delivery::new(message(topic, id), 1)
-}
-
-async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
-    sink.deliver(&[to(topic, id)]).await.remove(0)
 }
 
 /// Tries until it works: what happened on the way is another test's.

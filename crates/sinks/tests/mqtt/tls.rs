@@ -1,7 +1,10 @@
 //! The same by TLS.
 
 use duly_core::SinkErrorKind;
-use testkit::servers::mosquitto::{Mosquitto, installed};
+use testkit::{
+    servers::mosquitto::{Mosquitto, installed},
+    tls::SelfSigned,
+};
 
 use crate::{one, sink_with};
 
@@ -10,15 +13,8 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
     if !installed() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let file = |name: &str, text: String| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let certificate = file("cert.pem", made.cert.pem());
-    let key = file("key.pem", made.signing_key.serialize_pem());
+    let own = SelfSigned::new();
+    let (certificate, key) = (own.certificate(), own.key());
     let broker =
         Mosquitto::with(&format!("listener SECOND 127.0.0.1\ncertfile {certificate}\nkeyfile {key}"));
     let url = format!("mqtts://duly:p%40ss@127.0.0.1:{}", broker.tls_port());
@@ -39,21 +35,14 @@ async fn a_broker_that_wants_a_certificate_of_ours_gets_it() {
     if !installed() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let file = |name: &str, text: String| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let certificate = file("cert.pem", made.cert.pem());
-    let key = file("key.pem", made.signing_key.serialize_pem());
+    let own = SelfSigned::new();
+    let (certificate, key) = (own.certificate(), own.key());
     // One certificate for both ends: each trusts it.
     let broker = Mosquitto::with(&format!(
         "listener SECOND 127.0.0.1\ncertfile {certificate}\nkeyfile {key}\ncafile {certificate}\nrequire_certificate true"
     ));
     let url = format!("mqtts://duly:p%40ss@127.0.0.1:{}", broker.tls_port());
-    let ours = format!("ca = '{certificate}'\nclient_cert = '{certificate}'\nclient_key = '{key}'");
+    let ours = format!("ca = '{certificate}'\n{}", own.settings());
     one(&sink_with(&url, &ours), "orders", "a").await.unwrap();
     let error = sink_with(&url, &format!("ca = '{certificate}'")).probe().await.unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{error}");

@@ -211,5 +211,5 @@ async fn a_server_killed_under_load_loses_nothing() {
     let context = context(&cluster).await;
     let mut orders = stream(&context, "orders", 3).await;
     let leader = leader(&cluster, &mut orders).await;
-    sink::loses_nothing_when_a_server_is_killed(&Killed { cluster, leader }).await;
+    sink::a_server_killed_under_load_loses_nothing(&Killed { cluster, leader }).await;
 }

@@ -19,9 +19,12 @@ use async_nats::jetstream::{
     stream::{Config, Stream},
 };
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Sink, SinkError, SinkErrorKind, StoredMessage, Timestamp};
+use duly_core::Sink;
 use duly_sinks::SinkConfig;
-use testkit::servers::nats::Nats;
+use testkit::{
+    servers::nats::Nats,
+    sink::{failure, one, to},
+};
 
 fn configured(url: &str, settings: &str) -> SinkConfig {
     toml::from_str(&format!("kind = 'nats'\nurl = '{url}'\n{settings}")).unwrap()
@@ -34,21 +37,6 @@ fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
 
 fn sink_to(nats: &Nats) -> Arc<dyn Sink> {
     sink_with(&nats.url(), "")
-}
-
-fn to(topic: &str, id: &str) -> Delivery {
-    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message =
-        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    Delivery::new(StoredMessage { body: Body::text("body"), ..message }, 1)
-}
-
-async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
-    sink.deliver(&[to(topic, id)]).await.remove(0)
-}
-
-async fn failure(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> SinkErrorKind {
-    one(sink, topic, id).await.unwrap_err().kind
 }
 
 /// A stream of all subjects that begin with `orders`, with these settings.

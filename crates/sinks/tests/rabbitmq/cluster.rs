@@ -185,5 +185,5 @@ async fn a_server_killed_under_load_loses_nothing() {
     }
     let cluster = cluster().await;
     let queue = queue_at(&cluster, 0).await;
-    sink::loses_nothing_when_a_server_is_killed(&Killed { cluster: &cluster, queue }).await;
+    sink::a_server_killed_under_load_loses_nothing(&Killed { cluster: &cluster, queue }).await;
 }

@@ -6,9 +6,8 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkErrorKind};
-use lapin::types::{AMQPValue, FieldTable};
-use testkit::servers::rabbitmq::{FEW, installed, shared};
+use duly_core::{Body, Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkErrorKind};
+use testkit::servers::rabbitmq::{FEW, installed, shared, unconfirming_broker};
 use tokio::sync::Notify;
 
 use crate::{Reader, one, sink_with, to};
@@ -128,9 +127,7 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
     }
     let reader = Reader::shared().await;
     let good = reader.queue().await;
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
-    let silent = reader.queue_with(arguments).await;
+    let silent = reader.quorum_queue().await;
     let sink = sink_with(&shared().url(), "request_timeout = '6s'");
     one(&sink, &silent, "before").await.unwrap();
     one(&sink, &good, "before").await.unwrap();
@@ -184,9 +181,7 @@ async fn more_silent_queues_than_shared_channels_hold_up_no_other() {
     let good = reader.queue().await;
     let mut silent = Vec::new();
     for _ in 0..SILENT {
-        let mut arguments = FieldTable::default();
-        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
-        silent.push(reader.queue_with(arguments).await);
+        silent.push(reader.quorum_queue().await);
     }
     let sink = sink_with(&shared().url(), "request_timeout = '2s'");
     one(&sink, &good, "before").await.unwrap();
@@ -199,4 +194,68 @@ async fn more_silent_queues_than_shared_channels_hold_up_no_other() {
         one(&sink, &good, &format!("after-{n}")).await.unwrap();
     }
     tokio::task::block_in_place(|| shared().resume_queues(&names));
+}
+
+/// A URL by which the broker allows so many channels.
+fn url_with_channels(count: u16) -> String {
+    format!("{}/%2f?channel_max={count}", shared().url())
+}
+
+#[tokio::test]
+async fn few_channels_are_enough_for_many_queues_and_new_exchanges() {
+    if !installed() {
+        return;
+    }
+    let reader = Reader::shared().await;
+    let mut topics = Vec::new();
+    for n in 0..12 {
+        topics.push(reader.queue().await);
+        let exchange = format!("channels-{n}");
+        reader.exchange(&exchange, "#").await;
+        topics.push(format!("{exchange}/key"));
+    }
+    let sink = sink_with(&url_with_channels(3), "");
+    for round in 0..2 {
+        let batch: Vec<_> =
+            topics.iter().enumerate().map(|(n, topic)| to(topic, &format!("r{round}-{n}"))).collect();
+        for (outcome, topic) in sink.deliver(&batch).await.into_iter().zip(&topics) {
+            outcome.unwrap_or_else(|error| panic!("{topic}: {error}"));
+        }
+    }
+    sink.probe().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_without_a_free_channel_is_not_taken_for_a_silent_broker() {
+    if !installed() {
+        return;
+    }
+    let reader = Reader::shared().await;
+    let silent = reader.quorum_queue().await;
+    let sink = sink_with(&url_with_channels(1), "request_timeout = '3s'");
+    tokio::task::block_in_place(|| shared().suspend_queues(&[&silent]));
+    let error = one(&sink, &silent, "a").await.unwrap_err();
+    tokio::task::block_in_place(|| shared().resume_queues(&[&silent]));
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Unknown, ErrorScope::Destination), "{error}");
+    // Its channel is taken until the queue is back: that is no fault of the broker.
+    reader.exchange("no-channel", "#").await;
+    match one(&sink, "no-channel/key", "b").await {
+        Ok(_) => {}
+        Err(error) => {
+            assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Destination));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_channel_of_an_unconfirmed_message_is_closed_with_its_call() {
+    // One channel is shared. The other is for what goes alone, as a large body does.
+    let url = format!("amqp://127.0.0.1:{}/%2f?channel_max=2", unconfirming_broker().await);
+    let sink = sink_with(&url, "request_timeout = '1s'");
+    for (n, size) in [1, 100_000, 200_000].into_iter().enumerate() {
+        let mut delivery = to("orders", &format!("m{n}"));
+        delivery.message.body = Body::bytes(vec![0; size]);
+        let error = sink.deliver(&[delivery]).await.remove(0).unwrap_err();
+        assert_eq!((error.kind, error.scope), (SinkErrorKind::Unknown, ErrorScope::Destination), "{error}");
+    }
 }

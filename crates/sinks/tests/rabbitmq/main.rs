@@ -17,32 +17,24 @@ use std::sync::{
 };
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Sink, SinkError, StoredMessage, Timestamp};
+use duly_core::Sink;
 use duly_sinks::SinkConfig;
 use lapin::{
     Channel, Connection, ConnectionProperties, ExchangeKind,
     message::BasicGetMessage,
     options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
-    types::FieldTable,
+    types::{AMQPValue, FieldTable},
 };
-use testkit::servers::rabbitmq::shared;
+use testkit::{
+    servers::rabbitmq::shared,
+    sink::{one, to},
+};
 
 /// A sink to `url`, with more settings.
 fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
     let config: SinkConfig =
         toml::from_str(&format!("kind = 'rabbitmq'\nurl = '{url}'\n{settings}")).unwrap();
     config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
-}
-
-fn to(topic: &str, id: &str) -> Delivery {
-    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message =
-        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    Delivery::new(StoredMessage { body: Body::text("body"), ..message }, 1)
-}
-
-async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
-    sink.deliver(&[to(topic, id)]).await.remove(0)
 }
 
 /// What a test itself asks the broker.
@@ -69,6 +61,13 @@ impl Reader {
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         self.0.queue_declare(name.as_str().into(), options, arguments).await.unwrap();
         name
+    }
+
+    /// A queue that can be made silent.
+    async fn quorum_queue(&self) -> String {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        self.queue_with(arguments).await
     }
 
     /// An exchange by topics, and a queue bound to it.

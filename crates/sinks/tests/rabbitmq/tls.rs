@@ -8,7 +8,7 @@ use testkit::{
         rabbitmq::{Rabbitmq, installed, shared},
         wait_until,
     },
-    tls::ClientCertificate,
+    tls::{ClientCertificate, SelfSigned},
 };
 
 use crate::sink_with;
@@ -18,15 +18,8 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
     if !installed() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let file = |name: &str, text: String| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let certificate = file("cert.pem", made.cert.pem());
-    let key = file("key.pem", made.signing_key.serialize_pem());
+    let own = SelfSigned::new();
+    let (certificate, key) = (own.certificate(), own.key());
     let clients = ClientCertificate::new();
     // A port that the system gives is free for a moment, which is all that can be had beside the server's own.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -51,7 +44,7 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
     let known = format!("ca = '{certificate}'\n{}", clients.settings());
     sink_with(&url, &known).probe().await.unwrap();
     // The server's own certificate is from no authority that the server trusts: what is shown is looked at.
-    let unknown = format!("ca = '{certificate}'\nclient_cert = '{certificate}'\nclient_key = '{key}'");
+    let unknown = format!("ca = '{certificate}'\n{}", own.settings());
     let error = sink_with(&url, &unknown).probe().await.unwrap_err();
     assert_ne!(error.kind, SinkErrorKind::Unknown, "{}", error.detail);
 

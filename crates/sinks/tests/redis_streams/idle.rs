@@ -37,12 +37,12 @@ async fn an_idle_node_asks_each_shard_less_than_once_a_second() {
     let machine = Arc::new(SystemClock::new().unwrap());
     let (store, clock) = RedisStore::join(&redis.url(), Options::new(1), machine).await.unwrap();
     let store = Arc::new(store);
-    let mover = store.in_store_delivery("events".parse().unwrap(), StreamLimits::default()).unwrap();
+    let in_store = store.in_store_delivery("events".parse().unwrap(), StreamLimits::default()).unwrap();
     let duly = Duly::builder()
         .store(store)
         .clock(Arc::new(clock))
         .sink("events", sink_to(&redis), SinkOptions::default())
-        .in_store_delivery("events", mover)
+        .in_store_delivery("events", in_store)
         .start()
         .await
         .unwrap();

@@ -15,10 +15,13 @@ mod whole;
 use std::sync::Arc;
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Sink, SinkError, SinkErrorKind, StoredMessage, Timestamp};
+use duly_core::Sink;
 use duly_sinks::SinkConfig;
 use redis::streams::StreamRangeReply;
-use testkit::servers::redis::Redis;
+use testkit::{
+    servers::redis::Redis,
+    sink::{failure, message, one, to},
+};
 
 /// A sink to `url`, with more settings.
 fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
@@ -29,25 +32,6 @@ fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
 
 fn sink_to(redis: &Redis) -> Arc<dyn Sink> {
     sink_with(&redis.url(), "")
-}
-
-fn message(topic: &str, id: &str) -> StoredMessage {
-    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message =
-        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    StoredMessage { body: Body::text("body"), ..message }
-}
-
-fn to(topic: &str, id: &str) -> Delivery {
-    Delivery::new(message(topic, id), 1)
-}
-
-async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
-    sink.deliver(&[to(topic, id)]).await.remove(0)
-}
-
-async fn failure(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> SinkErrorKind {
-    one(sink, topic, id).await.unwrap_err().kind
 }
 
 /// The ids of the messages in a stream, in the order of its entries.

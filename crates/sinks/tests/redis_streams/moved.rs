@@ -30,11 +30,11 @@ async fn store(redis: &Redis, prefix: &str, now: Now) -> Arc<RedisStore> {
     Arc::new(RedisStore::open(&redis.url(), options, now).await.unwrap())
 }
 
-fn mover(store: &Arc<RedisStore>) -> Arc<dyn InStoreDelivery> {
+fn in_store(store: &Arc<RedisStore>) -> Arc<dyn InStoreDelivery> {
     store.in_store_delivery(lane(), StreamLimits::default()).unwrap()
 }
 
-/// Duly with its store, its sink and its mover in one Redis.
+/// Duly with its store, its sink and its delivery in the store in one Redis.
 async fn engine(redis: &Redis) -> (Duly, Arc<RedisStore>) {
     let clock = Arc::new(SystemClock::new().unwrap());
     let store = store(redis, "main", clock.now()).await;
@@ -42,7 +42,7 @@ async fn engine(redis: &Redis) -> (Duly, Arc<RedisStore>) {
         .store(store.clone())
         .clock(clock)
         .sink("events", sink_to(redis), SinkOptions::default())
-        .in_store_delivery("events", mover(&store))
+        .in_store_delivery("events", in_store(&store))
         .start()
         .await
         .unwrap();
@@ -117,7 +117,7 @@ async fn what_is_moved_is_byte_for_byte_what_the_sink_appends_and_looks_as_if_it
     moved.insert(at(0), inserts()).await.unwrap();
     settled.insert(at(0), inserts()).await.unwrap();
 
-    let done = mover(&moved).deliver_due(at(20), 1000).await.unwrap();
+    let done = in_store(&moved).deliver_due(at(20), 1000).await.unwrap();
     assert_eq!((done.messages.len(), done.next), (variety().len(), None));
     let claim = Claim {
         lane: Lane::Sink(lane()),

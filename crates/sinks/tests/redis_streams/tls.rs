@@ -5,29 +5,22 @@ use std::path::Path;
 use duly_core::SinkErrorKind;
 use testkit::{
     servers::redis::{Redis, installed},
-    tls::ClientCertificate,
+    tls::{ClientCertificate, SelfSigned},
 };
 
 use crate::{ids, one, sink_with};
 
-/// Lets a server speak TLS on a second port, and gives that port and the file with its certificate. It wants one of clients if the file
-/// of their authority is given.
-fn by_tls(redis: &Redis, clients: Option<&Path>) -> (u16, String) {
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let file = |name: &str, text: String| {
-        let path = redis.folder().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let certificate = file("cert.pem", made.cert.pem());
-    let key = file("key.pem", made.signing_key.serialize_pem());
+/// Lets a server speak TLS with this certificate on a second port, and gives that port. It wants one of clients if the file of their
+/// authority is given.
+fn by_tls(redis: &Redis, own: &SelfSigned, clients: Option<&Path>) -> u16 {
+    let (certificate, key) = (own.certificate(), own.key());
     let port = redis.second_port();
     let words = ["CONFIG", "SET", "tls-cert-file", &certificate, "tls-key-file", &key];
     let authority = clients.map_or(certificate.clone(), |file| file.display().to_string());
     let auth = if clients.is_some() { "yes" } else { "no" };
     let more = ["tls-ca-cert-file", &authority, "tls-auth-clients", auth, "tls-port", &port.to_string()];
     redis.run::<()>(&[&words[..], &more[..]].concat());
-    (port, certificate)
+    port
 }
 
 #[tokio::test]
@@ -36,7 +29,8 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
         return;
     }
     let redis = Redis::single();
-    let (port, certificate) = by_tls(&redis, None);
+    let own = SelfSigned::new();
+    let (port, certificate) = (by_tls(&redis, &own, None), own.certificate());
     let url = format!("rediss://127.0.0.1:{port}");
 
     let trusting = sink_with(&url, &format!("ca = '{certificate}'"));
@@ -58,7 +52,8 @@ async fn a_server_that_wants_a_certificate_of_ours_gets_it() {
         return;
     }
     let (redis, clients) = (Redis::single(), ClientCertificate::new());
-    let (port, certificate) = by_tls(&redis, Some(&clients.authority()));
+    let own = SelfSigned::new();
+    let (port, certificate) = (by_tls(&redis, &own, Some(&clients.authority())), own.certificate());
     let with = |scheme: &str, own: &str| {
         sink_with(&format!("{scheme}://127.0.0.1:{port}"), &format!("ca = '{certificate}'\n{own}"))
     };

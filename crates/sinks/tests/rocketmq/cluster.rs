@@ -160,5 +160,5 @@ async fn a_server_killed_under_load_loses_nothing() {
     let cluster = cluster().await;
     let [a, b] = cluster.masters();
     tokio::task::block_in_place(|| cluster.make_topic("lossless", &[a, b]));
-    sink::loses_nothing_when_a_server_is_killed(&Killed(&cluster)).await;
+    sink::a_server_killed_under_load_loses_nothing(&Killed(&cluster)).await;
 }

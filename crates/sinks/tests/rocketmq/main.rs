@@ -22,9 +22,12 @@ use std::sync::{
 };
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Sink, SinkError, StoredMessage, Timestamp};
+use duly_core::Sink;
 use duly_sinks::SinkConfig;
-use testkit::servers::rocketmq::{Options, Rocketmq};
+use testkit::{
+    servers::rocketmq::{Options, Rocketmq},
+    sink::{message, one, to},
+};
 
 /// Shared by the tests here, with a proxy before the broker; nobody stops it.
 fn shared() -> &'static Rocketmq {
@@ -47,21 +50,6 @@ fn sink_to(servers: &Rocketmq) -> Arc<dyn Sink> {
 fn fresh_topic() -> String {
     static LAST: AtomicU32 = AtomicU32::new(0);
     format!("orders-{}", LAST.fetch_add(1, Ordering::SeqCst))
-}
-
-fn message(topic: &str, id: &str) -> StoredMessage {
-    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message =
-        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    StoredMessage { body: Body::text("body"), ..message }
-}
-
-fn to(topic: &str, id: &str) -> Delivery {
-    Delivery::new(message(topic, id), 1)
-}
-
-async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
-    sink.deliver(&[to(topic, id)]).await.remove(0)
 }
 
 /// Tries until it works: what happened on the way is another test's.

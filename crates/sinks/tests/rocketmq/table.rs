@@ -15,10 +15,11 @@ const TARGET: ErrorScope = ErrorScope::Target;
 const DESTINATION: ErrorScope = ErrorScope::Destination;
 
 /// Code, remark, kind and scope where no other broker is there.
-const TABLE: [(i64, &str, Kind, ErrorScope); 23] = [
+const TABLE: [(i64, &str, Kind, ErrorScope); 24] = [
     (2, "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while", Kind::Throttled, TARGET),
     (2, "[REJECTREQUEST]system busy, start flow control for a while", Kind::Throttled, TARGET),
     (2, "[OVERLOAD]system busy, start flow control for a while", Kind::Throttled, TARGET),
+    (1, "[PC_SYNCHRONIZED]broker busy, start flow control for a while", Kind::Throttled, TARGET),
     (215, "flow control", Kind::Throttled, TARGET),
     (14, "service not available now. It may be caused by: the disk is full", Kind::Unreachable, TARGET),
     (1500, "please go away", Kind::Unreachable, TARGET),
@@ -87,7 +88,7 @@ async fn a_weaker_acknowledgement_is_one_that_says_so_unless_it_may_not_be() {
 
 #[tokio::test]
 async fn what_one_broker_surely_has_not_got_another_takes() {
-    for (code, remark, ..) in TABLE.into_iter().take(9) {
+    for (code, remark, ..) in TABLE.into_iter().take(10) {
         let busy = Peer::broker(move |_| Reply::code(code, remark)).await;
         let good = Peer::broker(|_| Reply::ok(Value::Null)).await;
         let namesrv = Peer::namesrv(&[&busy, &good]).await;

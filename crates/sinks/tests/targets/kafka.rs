@@ -18,7 +18,7 @@ use testkit::{
 };
 use tokio::sync::RwLock;
 
-use super::turns::Turn;
+use super::broker_access::BrokerAccess;
 use reader::{make_topic, read};
 
 /// Shared by all cases; one that stops the broker has it for itself, until it ends.
@@ -29,7 +29,7 @@ pub(crate) struct Topic {
     broker: &'static Kafka,
     name: String,
     small: String,
-    turn: Mutex<Turn>,
+    access: Mutex<BrokerAccess>,
 }
 
 impl Topic {
@@ -44,12 +44,12 @@ pub(crate) fn kafka() -> Topic {
     let number = LAST.fetch_add(1, Ordering::SeqCst);
     let (name, small) = (format!("topic-{number}"), format!("small-{number}"));
     let broker = shared();
-    let turn = Turn::with_others(&USERS);
+    let access = BrokerAccess::with_others(&USERS);
     testkit::block_on(async {
         make_topic(&broker.address(), &name, 3, &[]).await;
         make_topic(&broker.address(), &small, 1, &[("max.message.bytes", "1000")]).await;
     });
-    Topic { broker, name, small, turn: Mutex::new(turn) }
+    Topic { broker, name, small, access: Mutex::new(access) }
 }
 
 #[async_trait]
@@ -87,9 +87,9 @@ impl Target for Topic {
     }
 
     async fn stop(&self) {
-        let turn = std::mem::take(&mut *self.turn.lock().unwrap());
-        let turn = turn.alone(&USERS).await;
-        *self.turn.lock().unwrap() = turn;
+        let access = std::mem::take(&mut *self.access.lock().unwrap());
+        let access = access.alone(&USERS).await;
+        *self.access.lock().unwrap() = access;
         self.broker.kill();
     }
 

@@ -3,6 +3,7 @@
 
 mod activemq;
 mod artemis;
+mod broker_access;
 pub(crate) mod coverage;
 mod kafka;
 mod mqtt;
@@ -11,7 +12,6 @@ mod rabbitmq;
 mod redis_streams;
 mod rocketmq;
 mod stomp;
-mod turns;
 mod webhook;
 
 pub(crate) use activemq::activemq;

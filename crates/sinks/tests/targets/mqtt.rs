@@ -19,7 +19,7 @@ use testkit::{
 
 use reader::{Published, Reader};
 
-use super::turns::Turn;
+use super::broker_access::BrokerAccess;
 
 /// A broker with one subscriber.
 pub(crate) struct Subscribed {
@@ -93,16 +93,16 @@ impl Target for Subscribed {
 pub(crate) struct ArtemisTopic {
     name: String,
     reader: Arc<Mutex<Reader>>,
-    turn: Mutex<Turn>,
+    access: Mutex<BrokerAccess>,
 }
 
 /// By its acceptor for MQTT 5.
 pub(crate) fn mqtt_artemis() -> ArtemisTopic {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let name = format!("orders/suite/{}", LAST.fetch_add(1, Ordering::SeqCst));
-    let turn = Mutex::new(Turn::with_others(&super::artemis::USERS));
+    let access = Mutex::new(BrokerAccess::with_others(&super::artemis::USERS));
     let reader = Reader::named(&name.replace('/', "-"), artemis::shared().mqtt_port(), &name);
-    ArtemisTopic { name, reader: Arc::new(Mutex::new(reader)), turn }
+    ArtemisTopic { name, reader: Arc::new(Mutex::new(reader)), access }
 }
 
 #[async_trait]
@@ -139,9 +139,9 @@ impl Target for ArtemisTopic {
     }
 
     async fn stop(&self) {
-        let turn = std::mem::take(&mut *self.turn.lock().unwrap());
-        let turn = turn.alone(&super::artemis::USERS).await;
-        *self.turn.lock().unwrap() = turn;
+        let access = std::mem::take(&mut *self.access.lock().unwrap());
+        let access = access.alone(&super::artemis::USERS).await;
+        *self.access.lock().unwrap() = access;
         artemis::shared().kill();
     }
 

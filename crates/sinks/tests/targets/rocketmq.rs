@@ -18,7 +18,7 @@ use testkit::{
 };
 use tokio::sync::RwLock;
 
-use super::turns::Turn;
+use super::broker_access::BrokerAccess;
 
 /// Shared by all cases; one that stops the broker has it for itself, until it ends.
 static USERS: RwLock<()> = RwLock::const_new(());
@@ -27,14 +27,14 @@ static USERS: RwLock<()> = RwLock::const_new(());
 pub(crate) struct Topic {
     servers: &'static Rocketmq,
     name: String,
-    turn: Mutex<Turn>,
+    access: Mutex<BrokerAccess>,
 }
 
 /// A new topic.
 pub(crate) fn rocketmq() -> Topic {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let name = format!("topic-{}", LAST.fetch_add(1, Ordering::SeqCst));
-    Topic { servers: shared(), name, turn: Mutex::new(Turn::with_others(&USERS)) }
+    Topic { servers: shared(), name, access: Mutex::new(BrokerAccess::with_others(&USERS)) }
 }
 
 #[async_trait]
@@ -74,9 +74,9 @@ impl Target for Topic {
     }
 
     async fn stop(&self) {
-        let turn = std::mem::take(&mut *self.turn.lock().unwrap());
-        let turn = turn.alone(&USERS).await;
-        *self.turn.lock().unwrap() = turn;
+        let access = std::mem::take(&mut *self.access.lock().unwrap());
+        let access = access.alone(&USERS).await;
+        *self.access.lock().unwrap() = access;
         self.servers.kill();
     }
 

@@ -10,12 +10,12 @@ use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use tokio::sync::RwLock;
 
-use super::turns::Turn;
+use super::broker_access::BrokerAccess;
 
 /// A queue of one case.
 pub(crate) struct StompQueue {
     pub(crate) name: String,
-    turn: Mutex<Turn>,
+    access: Mutex<BrokerAccess>,
     /// Held by the cases that use the broker; one that stops it has it for itself, until it ends.
     users: &'static RwLock<()>,
 }
@@ -24,7 +24,7 @@ impl StompQueue {
     pub(crate) fn new(users: &'static RwLock<()>) -> Self {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let name = format!("orders.{}", LAST.fetch_add(1, Ordering::SeqCst));
-        Self { name, turn: Mutex::new(Turn::with_others(users)), users }
+        Self { name, access: Mutex::new(BrokerAccess::with_others(users)), users }
     }
 
     pub(crate) fn sink(&self, url: &str) -> Arc<dyn Sink> {
@@ -45,8 +45,8 @@ impl StompQueue {
 
     /// Waits until no other case uses the broker, and keeps others from it.
     pub(crate) async fn lock_broker(&self) {
-        let turn = std::mem::take(&mut *self.turn.lock().unwrap());
-        let turn = turn.alone(self.users).await;
-        *self.turn.lock().unwrap() = turn;
+        let access = std::mem::take(&mut *self.access.lock().unwrap());
+        let access = access.alone(self.users).await;
+        *self.access.lock().unwrap() = access;
     }
 }

@@ -1,6 +1,6 @@
 //! HTTP/2, where the target offers it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use duly_core::{ErrorScope, Sink, SinkErrorKind};
 use http::Version;
@@ -72,6 +72,34 @@ async fn after_a_request_without_an_answer_the_next_has_another_connection() {
     one(&sink, "b").await.unwrap();
     let connections: Vec<_> = server.requests().iter().map(|request| request.connection).collect();
     assert_eq!(connections, [1, 2, 2]);
+}
+
+/// Requests that are under way keep the state of their origin, also that it is connected.
+#[tokio::test]
+async fn after_a_request_without_an_answer_one_connection_is_made_for_all_that_follow() {
+    let (tls, ca) = acceptor(&["h2"]);
+    let server = HttpServer::start_tls(tls, |request| match request.uri.path() {
+        "/first" | "/second" => Reply::Never,
+        _ => Reply::status(200, ""),
+    });
+    let (sink, clock) = sink_with(&settings(server.addr(), &ca));
+    let mut first = pin!(failure(&sink, "first"));
+    tokio::select! {
+        error = &mut first => panic!("{error}"),
+        _ = server.wait_for(1) => clock.advance(Duration::from_secs(4)),
+    }
+    let mut second = pin!(failure(&sink, "second"));
+    tokio::select! {
+        error = &mut second => panic!("{error}"),
+        _ = server.wait_for(2) => clock.advance(Duration::from_secs(3)),
+    }
+    assert_eq!(first.await.kind, SinkErrorKind::Unknown);
+    let batch: Vec<_> = (0..64).map(|n| to(&format!("path/{n}"))).collect();
+    tokio::select! {
+        error = &mut second => panic!("{error}"),
+        outcomes = sink.deliver(&batch) => assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}"),
+    }
+    assert_eq!(server.connections(), 2);
 }
 
 const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];

@@ -3,9 +3,7 @@
 use duly_core::{Body, SinkErrorKind, StoredMessage};
 use futures_util::future::join_all;
 
-use super::{
-    CannotShow, KILLED, Target, assert_arrived, deliveries, id, loses_nothing_when_a_server_is_killed,
-};
+use super::{Target, assert_arrived, deliveries, id};
 
 /// A probe of a target that is there succeeds, and nothing arrives by it.
 pub async fn a_probe_delivers_nothing(target: &dyn Target) {
@@ -89,13 +87,4 @@ pub async fn a_call_given_up_leaves_the_sink_usable(target: &dyn Target) {
     let outcomes = sink.deliver(&batch).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     assert_arrived(target, &batch).await;
-}
-
-/// One server of several dies while calls are under way: what it did not take the others take, and nothing is lost.
-pub async fn a_server_killed_under_load_loses_nothing(target: &dyn Target) {
-    match (target.cluster(), target.cannot_show(KILLED)) {
-        (Some(cluster), None) => loses_nothing_when_a_server_is_killed(cluster).await,
-        (None, Some(CannotShow(why))) => println!("CANNOT SHOW a server that is killed: {why}"),
-        (_, cannot) => panic!("a server that is killed is shown or it cannot be: {cannot:?}"),
-    }
 }

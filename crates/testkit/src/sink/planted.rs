@@ -278,9 +278,6 @@ impl Target for Planted {
     async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         self.inner.full(id).await
     }
-    fn cluster(&self) -> Option<&dyn Cluster> {
-        Some(self)
-    }
     fn patience(&self) -> Duration {
         // All that this sink does, it does at once.
         Duration::from_millis(200)
@@ -318,7 +315,7 @@ impl Cluster for Planted {
     }
 }
 
-type Case = for<'a> fn(&'a dyn Target) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+type Case = for<'a> fn(&'a Planted) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 macro_rules! cases {
     ($($name:ident)*) => { [$((stringify!($name), |target| Box::pin(super::$name(target)))),*] };

@@ -137,10 +137,6 @@ impl Target for Recorder {
         Some(to(FULL, id))
     }
 
-    fn cluster(&self) -> Option<&dyn Cluster> {
-        Some(self)
-    }
-
     async fn arrived(&self) -> Vec<Arrival> {
         self.deliveries().iter().map(Arrival::of).collect()
     }

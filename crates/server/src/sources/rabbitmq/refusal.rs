@@ -226,3 +226,31 @@ fn copied(from: &BasicProperties) -> BasicProperties {
     }
     to
 }
+
+#[cfg(test)]
+mod tests {
+    use lapin::ConnectionProperties;
+    use testkit::servers::rabbitmq::unconfirming_broker;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_queue_whose_name_leaves_no_room_for_that_of_refused_ones_is_a_fault_with_advice() {
+        let url = format!("amqp://127.0.0.1:{}", unconfirming_broker().await);
+        let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
+        assert!(Refusal::open(&connection, None, &"n".repeat(247)).await.is_ok());
+        let name = "n".repeat(248);
+        let fault = Refusal::open(&connection, None, &name).await.err().unwrap();
+        assert!(fault.contains("too long"), "{fault}");
+        // With an exchange that has no queue for a message, the name counts when it is refused.
+        let refusal = Refusal {
+            connection: &connection,
+            exchange: None,
+            queue: format!("{name}{SUFFIX}"),
+            open: Mutex::default(),
+        };
+        let refused = Delivery::mock(1, "".into(), name.as_str().into(), false, Vec::new());
+        let fault = refusal.publish(&refused, "too large").await.unwrap_err();
+        assert!(fault.contains("too long"), "{fault}");
+    }
+}

@@ -114,19 +114,39 @@ fn the_end_of_an_idempotent_producer_is_about_no_topic() {
     let fatal = |code, reason: &str| Some((code, reason.to_owned()));
     let ended = error(Code::Fatal);
     let desynchronised = || fatal(Code::OutOfOrderSequenceNumber, "sequence desynchronization");
-    let known = classify_fatal(&ended, desynchronised()).unwrap();
+    let known = classify_fatal(&ended, Persistence::Possibly, desynchronised()).unwrap();
     assert_eq!((known.kind, known.scope), (Unknown, Target));
     assert!(known.detail.contains("desynchronization"), "{}", known.detail);
     let known = not_taken(&ended, desynchronised());
     assert_eq!((known.kind, known.scope), (Unreachable, Target), "nothing of it was sent");
     for known in [
-        classify_fatal(&ended, fatal(Code::ClusterAuthorizationFailed, "no IdempotentWrite")).unwrap(),
+        classify_fatal(
+            &ended,
+            Persistence::No,
+            fatal(Code::ClusterAuthorizationFailed, "no IdempotentWrite"),
+        )
+        .unwrap(),
         not_taken(&ended, fatal(Code::ClusterAuthorizationFailed, "no IdempotentWrite")),
     ] {
         assert_eq!((known.kind, known.scope), (Misconfigured, Target));
     }
     // An error of another kind stays what it is beside a fatal one.
-    assert!(classify_fatal(&error(Code::NotEnoughReplicas), desynchronised()).is_none());
+    assert!(classify_fatal(&error(Code::NotEnoughReplicas), Persistence::No, desynchronised()).is_none());
+}
+
+#[test]
+fn a_record_that_was_never_sent_when_its_producer_ended_costs_no_attempt() {
+    let purged = |persistence, code| {
+        let fatal = Some((code, "why it ended".to_owned()));
+        classify_fatal(&error(Code::PurgeQueue), persistence, fatal)
+    };
+    let known = purged(Persistence::No, Code::ClusterAuthorizationFailed).unwrap();
+    assert_eq!((known.kind, known.scope), (Misconfigured, Target), "{known}");
+    let known = purged(Persistence::No, Code::OutOfOrderSequenceNumber).unwrap();
+    assert_eq!((known.kind, known.scope), (Unreachable, Target), "{known}");
+    assert!(known.detail.contains("why it ended"), "{known}");
+    assert!(purged(Persistence::Possibly, Code::OutOfOrderSequenceNumber).is_none());
+    assert_eq!(sorted(Code::PurgeQueue, Persistence::Possibly), (Unknown, Target));
 }
 
 #[test]
@@ -143,8 +163,8 @@ fn a_lost_answer_of_one_topic_makes_nobody_ask_for_the_others() {
         [Code::MessageTimedOut, Code::RequestTimedOut, Code::NetworkException, Code::BrokerTransportFailure]
     {
         let lost = classify(&error(code), Persistence::Possibly, false);
-        assert!(!is_doubtful(&lost) && is_of_topic(&lost), "{code}");
+        assert!(!is_of_brokers(&lost) && is_of_topic(&lost), "{code}");
         let all_down = classify(&error(code), Persistence::Possibly, true);
-        assert!(is_doubtful(&all_down), "{code}: no broker is there");
+        assert!(is_of_brokers(&all_down), "{code}: no broker is there");
     }
 }

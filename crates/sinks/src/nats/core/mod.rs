@@ -3,7 +3,6 @@
 //! Spoken by ourselves: the client library tells neither a PONG nor the order of the server's errors beside it.
 
 mod batch;
-mod connection;
 pub(super) mod protocol;
 
 use std::{
@@ -12,39 +11,79 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::BytesMut;
 use duly_core::{Clock, Monotonic, Outcomes, SinkError, SinkErrorKind};
-use rustls::pki_types::ServerName;
 use tokio::{
     io::AsyncReadExt,
     net::{TcpStream, lookup_host},
-    sync::SemaphorePermit,
+    sync::{Semaphore, SemaphorePermit},
 };
-use tokio_rustls::TlsConnector;
 
 use super::{failure::unsecured, publish::OutgoingMessage, settings::Settings};
-use crate::exchange::Exchange;
+use crate::{
+    exchange::Exchange,
+    idle_pool::{IdleConnection, IdlePool},
+    link::Link,
+    tls,
+    within::within,
+};
 use batch::Batch;
-use connection::{Connection, ConnectionPool};
 use protocol::{Info, Line, PING};
 
 /// The first line of a server is not longer than this.
 const GREETING_MAX: usize = 64 * 1024;
-/// Nothing is said to a server that is left.
-const FAREWELL: &[u8] = b"";
+/// Calls that use a connection at the same time, and idle connections, at most. Other calls wait in line.
+const CONNECTIONS_MAX: usize = 8;
+/// A connection that was unused for this long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// An open connection, and what the server said first. Each belongs to one call at a time: a call that is dropped half way
+/// takes its connection with it.
+struct Connection {
+    link: Link,
+    info: Info,
+}
+
+impl IdleConnection for Connection {
+    fn is_idle(&self) -> bool {
+        self.link.is_idle()
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        self.link.is_quiet()
+    }
+
+    fn idle_max(&self) -> Duration {
+        IDLE_MAX
+    }
+
+    fn leave(self) {
+        self.link.leave(b"");
+    }
+}
 
 /// Connections to core NATS.
 pub(super) struct Core {
-    connections: Arc<ConnectionPool<Info>>,
+    in_use: Semaphore,
+    idle: Arc<IdlePool<Connection>>,
+    clock: Arc<dyn Clock>,
     /// The server that answered last: where the next connection begins to try.
     server: AtomicUsize,
 }
 
 impl Core {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { connections: ConnectionPool::new(clock, FAREWELL), server: AtomicUsize::new(0) }
+        let (in_use, idle) = (Semaphore::new(CONNECTIONS_MAX), IdlePool::new(CONNECTIONS_MAX, clock.clone()));
+        Self { in_use, idle, clock, server: AtomicUsize::new(0) }
+    }
+
+    /// The ends of a call: a connection must stand by the first, answers must be there by the second.
+    fn ends(&self, timeout: Duration) -> (Monotonic, Monotonic) {
+        let now = self.clock.now().mono();
+        (now.saturating_add(timeout / 2), now.saturating_add(timeout))
     }
 
     /// Publishes these, each with its index in the batch, and reports each when it is known.
@@ -54,7 +93,7 @@ impl Core {
         messages: &[(usize, OutgoingMessage)],
         outcomes: &Outcomes<'_>,
     ) {
-        let ends = self.connections.ends(settings.timeout);
+        let ends = self.ends(settings.timeout);
         let (_turn, mut connection) = match self.begin(settings, ends.0).await {
             Ok(begun) => begun,
             Err(failure) => {
@@ -62,10 +101,10 @@ impl Core {
                 return;
             }
         };
-        let mut batch = Batch::new(messages, outcomes, connection.greeting.max_payload);
-        let why = match self.connections.within(ends.1, connection.exchange(&mut batch)).await {
+        let mut batch = Batch::new(messages, outcomes, connection.info.max_payload);
+        let why = match within(&*self.clock, ends.1, connection.link.exchange(&mut batch)).await {
             Some(Ok(())) => {
-                self.connections.release(connection);
+                self.idle.release(connection);
                 return;
             }
             Some(Err(why)) => why.to_string(),
@@ -76,13 +115,13 @@ impl Core {
 
     /// Connects, if need be, and pings. Nothing is published.
     pub(super) async fn probe(&self, settings: &Settings) -> Result<(), SinkError> {
-        let ends = self.connections.ends(settings.timeout);
+        let ends = self.ends(settings.timeout);
         let (_turn, mut connection) = self.begin(settings, ends.0).await?;
         let mut ask = Ask { request: PING.into(), answer: None };
-        let reply = self.connections.within(ends.1, connection.exchange(&mut ask)).await;
+        let reply = within(&*self.clock, ends.1, connection.link.exchange(&mut ask)).await;
         match (reply, ask.answer) {
             (Some(Ok(())), Some(Ok(()))) => {
-                self.connections.release(connection);
+                self.idle.release(connection);
                 Ok(())
             }
             (Some(Ok(())), Some(Err(words))) => Err(SinkError::unreachable(words)),
@@ -95,24 +134,24 @@ impl Core {
         &self,
         settings: &Settings,
         until: Monotonic,
-    ) -> Result<(SemaphorePermit<'_>, Connection<Info>), SinkError> {
-        let turn = self.connections.within(until, self.connections.turn()).await.flatten();
+    ) -> Result<(SemaphorePermit<'_>, Connection), SinkError> {
+        let turn = within(&*self.clock, until, self.in_use.acquire()).await.and_then(Result::ok);
         let turn = turn.ok_or_else(|| SinkError::unreachable("no free connection in time"))?;
         Ok((turn, self.connection(settings, until).await?))
     }
 
     /// A connection that waits, or a new one to the first server that answers. One that is silent takes no more than its
     /// share of the time.
-    async fn connection(&self, settings: &Settings, until: Monotonic) -> Result<Connection<Info>, SinkError> {
-        if let Some(connection) = self.connections.waiting() {
+    async fn connection(&self, settings: &Settings, until: Monotonic) -> Result<Connection, SinkError> {
+        if let Some(connection) = self.idle.take() {
             return Ok(connection);
         }
         let count = settings.servers.len();
         let first = self.server.load(Ordering::Relaxed);
         let mut failure = SinkError::unreachable("no connection in time");
         for position in (0..count).map(|step| (first + step) % count) {
-            let (_, end) = self.connections.ends(settings.connect_share());
-            match self.connections.within(end.min(until), connect(settings, position)).await {
+            let (_, end) = self.ends(settings.connect_share());
+            match within(&*self.clock, end.min(until), connect(settings, position)).await {
                 Some(Ok(connection)) => {
                     self.server.store(position, Ordering::Relaxed);
                     return Ok(connection);
@@ -156,28 +195,22 @@ impl Exchange for Ask {
     }
 }
 
-async fn connect(settings: &Settings, position: usize) -> Result<Connection<Info>, SinkError> {
+async fn connect(settings: &Settings, position: usize) -> Result<Connection, SinkError> {
     let server = &settings.servers[position];
     let failed = |why: io::Error| unsecured(&why);
     let stream = connect_tcp(server.host(), server.port()).await.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
     let (stream, info) = greeting(stream).await.map_err(failed)?;
     if !info.headers {
         let detail = "this server takes no headers, in which the id of a message travels";
         return Err(SinkError::misconfigured(detail));
     }
     let is_secure = settings.is_secure || info.tls_required;
-    let connection = if is_secure {
-        let name = ServerName::try_from(server.host().to_owned()).map_err(io::Error::other);
-        let tls = TlsConnector::from(Arc::new(settings.tls.clone()));
-        Connection::over(tls.connect(name.map_err(failed)?, stream).await.map_err(failed)?)
-    } else {
-        Connection::over(stream)
-    };
-    let mut connection = connection.greeted(info);
-    let hello = protocol::connect(&connection.greeting, &settings.login, is_secure).map_err(failed)?;
+    let tls = is_secure.then(|| Arc::new(settings.tls.clone()));
+    let link = Link::over(tls::connect(tls.as_ref(), server.host(), stream).await.map_err(failed)?);
+    let hello = protocol::connect(&info, &settings.login, is_secure).map_err(failed)?;
+    let mut connection = Connection { link, info };
     let mut ask = Ask { request: hello, answer: None };
-    connection.exchange(&mut ask).await.map_err(failed)?;
+    connection.link.exchange(&mut ask).await.map_err(failed)?;
     match ask.answer {
         Some(Err(words)) => Err(not_let_in(words)),
         _ => Ok(connection),

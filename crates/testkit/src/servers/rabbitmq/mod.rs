@@ -16,7 +16,7 @@ use std::{
 };
 
 pub use cluster::Cluster;
-pub use silent::{SilentEvent, silent_broker};
+pub use silent::{SilentEvent, silent_broker, unconfirming_broker};
 
 use super::{port_lease::SECOND, program::Program, wait_until};
 

@@ -1,4 +1,4 @@
-//! A broker that speaks AMQP as far as the login at most. It needs no RabbitMQ.
+//! Brokers that speak a little AMQP. They need no RabbitMQ.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -17,14 +17,22 @@ pub enum SilentEvent {
     Closed,
 }
 
+const FRAME_END: u8 = 0xCE;
+const METHOD_FRAME: u8 = 1;
+
 /// A frame with a method, on the channel of the connection.
 fn method(class: u16, method: u16, arguments: &[u8]) -> Vec<u8> {
+    method_on(0, class, method, arguments)
+}
+
+fn method_on(channel: u16, class: u16, method: u16, arguments: &[u8]) -> Vec<u8> {
     let size = u32::try_from(arguments.len() + 4).unwrap();
-    let mut frame = vec![1, 0, 0];
+    let mut frame = vec![METHOD_FRAME];
+    frame.extend(channel.to_be_bytes());
     frame.extend(size.to_be_bytes());
     frame.extend([class.to_be_bytes(), method.to_be_bytes()].concat());
     frame.extend(arguments);
-    frame.push(0xCE);
+    frame.push(FRAME_END);
     frame
 }
 
@@ -78,4 +86,42 @@ async fn fall_silent(mut stream: TcpStream, logs_in: bool, events: mpsc::Unbound
         while stream.read_u8().await.is_ok() {}
     }
     let _ = events.send(SilentEvent::Closed);
+}
+
+/// A broker that opens and closes channels, takes messages and never confirms one: its port.
+///
+/// # Panics
+/// If there is no port for it.
+pub async fn unconfirming_broker() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve_channels(stream));
+        }
+    });
+    port
+}
+
+/// Until the client goes.
+async fn serve_channels(mut stream: TcpStream) -> std::io::Result<()> {
+    log_in(&mut stream).await?;
+    while stream.read_u8().await? != FRAME_END {}
+    loop {
+        let (kind, channel, size) =
+            (stream.read_u8().await?, stream.read_u16().await?, stream.read_u32().await?);
+        let mut payload = vec![0; usize::try_from(size).unwrap()];
+        stream.read_exact(&mut payload).await?;
+        stream.read_u8().await?;
+        let called = payload.first_chunk::<4>().filter(|_| kind == METHOD_FRAME);
+        let answer = match called {
+            // Channel.Open, Channel.Close, Confirm.Select, Connection.Close.
+            Some([0, 20, 0, 10]) => method_on(channel, 20, 11, &[0; 4]),
+            Some([0, 20, 0, 40]) => method_on(channel, 20, 41, &[]),
+            Some([0, 85, 0, 10]) => method_on(channel, 85, 11, &[]),
+            Some([0, 10, 0, 50]) => method_on(channel, 10, 51, &[]),
+            _ => continue,
+        };
+        stream.write_all(&answer).await?;
+    }
 }

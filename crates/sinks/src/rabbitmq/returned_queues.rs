@@ -9,11 +9,7 @@ use lapin::{
     types::{FieldTable, ShortString},
 };
 
-use super::{
-    connection::BrokerConnection,
-    failure::{denied, is_no_such_queue, no_connection},
-    message::OutgoingMessage,
-};
+use super::{connection::BrokerConnection, failure::is_no_such_queue, message::OutgoingMessage};
 
 /// Queues of one call that the broker is asked for at the same time.
 const ASKED_MAX: usize = 8;
@@ -28,19 +24,19 @@ pub(super) struct Question {
 
 /// The queues that messages of one call came back from.
 #[derive(Default)]
-pub(super) struct Homes {
-    known: HashMap<u64, Home>,
+pub(super) struct ReturnedQueues {
+    known: HashMap<u64, ReturnedQueue>,
     waiting: VecDeque<Question>,
     asked: usize,
 }
 
-enum Home {
+enum ReturnedQueue {
     /// The broker is asked; these wait for what it says.
     Asked(Vec<usize>),
     Answered(SinkError),
 }
 
-impl Homes {
+impl ReturnedQueues {
     /// Notes that a message came back. What that means for it, if the broker was asked for its queue before.
     pub(super) fn returned(
         &mut self,
@@ -50,10 +46,10 @@ impl Homes {
     ) -> Option<SinkError> {
         let destination = message.destination;
         match self.known.get_mut(&destination) {
-            Some(Home::Answered(verdict)) => return Some(verdict.clone()),
-            Some(Home::Asked(positions)) => positions.push(position),
+            Some(ReturnedQueue::Answered(verdict)) => return Some(verdict.clone()),
+            Some(ReturnedQueue::Asked(positions)) => positions.push(position),
             None => {
-                self.known.insert(destination, Home::Asked(vec![position]));
+                self.known.insert(destination, ReturnedQueue::Asked(vec![position]));
                 self.waiting.push_back(Question { destination, queue: message.key.clone(), words });
             }
         }
@@ -73,8 +69,8 @@ impl Homes {
     /// Those that waited for this verdict.
     pub(super) fn answered(&mut self, destination: u64, verdict: SinkError) -> Vec<usize> {
         self.asked = self.asked.saturating_sub(1);
-        match self.known.insert(destination, Home::Answered(verdict)) {
-            Some(Home::Asked(positions)) => positions,
+        match self.known.insert(destination, ReturnedQueue::Answered(verdict)) {
+            Some(ReturnedQueue::Asked(positions)) => positions,
             _ => Vec::new(),
         }
     }
@@ -84,18 +80,20 @@ impl Homes {
 pub(super) async fn ask(connection: &BrokerConnection, question: &Question) -> SinkError {
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let Some(_permit) = connection.question().await else {
-        return no_connection(question.words.as_str()).at_destination();
+        return SinkError::unreachable(question.words.as_str()).at_destination();
     };
     let channel = match connection.plain_channel().await {
         Ok(channel) => channel,
         // The broker may allow no more channels: that is nobody else's matter.
-        Err(error) if connection.is_connected() => return no_connection(error.to_string()).at_destination(),
-        Err(error) => return no_connection(error.to_string()),
+        Err(error) if connection.is_connected() => {
+            return SinkError::unreachable(error.to_string()).at_destination();
+        }
+        Err(error) => return SinkError::unreachable(error.to_string()),
     };
     match channel.queue_declare(question.queue.clone(), passive, FieldTable::default()).await {
-        Ok(_) => no_connection(format!("{}; it is there by now", question.words)).at_destination(),
-        Err(error) if is_no_such_queue(&error) => denied(question.words.as_str()),
-        Err(error) if !connection.is_connected() => no_connection(error.to_string()),
-        Err(error) => no_connection(format!("its queue is away: {error}")).at_destination(),
+        Ok(_) => SinkError::unreachable(format!("{}; it is there by now", question.words)).at_destination(),
+        Err(error) if is_no_such_queue(&error) => SinkError::denied(question.words.as_str()),
+        Err(error) if !connection.is_connected() => SinkError::unreachable(error.to_string()),
+        Err(error) => SinkError::unreachable(format!("its queue is away: {error}")).at_destination(),
     }
 }

@@ -4,7 +4,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How a case uses a server.
 #[derive(Default)]
-pub(crate) enum Turn {
+pub(crate) enum BrokerAccess {
     /// Not at all, at the moment.
     #[default]
     Not,
@@ -14,13 +14,13 @@ pub(crate) enum Turn {
     Alone(RwLockWriteGuard<'static, ()>),
 }
 
-impl Turn {
+impl BrokerAccess {
     /// Once nobody stops it.
     pub(crate) fn with_others(users: &'static RwLock<()>) -> Self {
         Self::WithOthers(users.blocking_read())
     }
 
-    /// Once all others are done. Our own turn ends first: whoever waits for all must not be one of them.
+    /// Once all others are done. Our own access ends first: whoever waits for all must not be one of them.
     pub(crate) async fn alone(self, users: &'static RwLock<()>) -> Self {
         match self {
             Self::Alone(alone) => Self::Alone(alone),
