@@ -57,7 +57,7 @@ impl Keys {
         format!("{{{}}}:mq:tries:{}:{group}", self.topic, self.word(priority))
     }
 
-    /// A sorted set: pending entries that wait for a retry, by due time.
+    /// A sorted set: pending entries that wait for a retry or for others of their key, by due time.
     pub(crate) fn due(&self, group: &str, priority: Priority) -> String {
         format!("{{{}}}:mq:due:{}:{group}", self.topic, self.word(priority))
     }

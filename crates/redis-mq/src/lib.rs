@@ -96,7 +96,7 @@
 //! | `{<topic>}:high`, `{<topic>}:low` | the streams of what was sent with a [`Priority`] |
 //! | `<topic>_dlq`, on a Cluster `{<topic>}_dlq` | [dead letters](DeadLetter) |
 //! | `{<topic>}:mq:tries:…` | failures of pending entries |
-//! | `{<topic>}:mq:due:…` | entries that wait for a retry |
+//! | `{<topic>}:mq:due:…` | entries that wait for a retry, or for others of their key |
 //! | `{<topic>}:mq:reader:…`, `{<topic>}:mq:dead-reader:…` | leader of an ordered group, of the topic and of its dead letters |
 //! | `redis-mq:timers:{…}:…` | [timers](expiry), and those that were given up |
 //!

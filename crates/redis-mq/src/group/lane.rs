@@ -201,6 +201,14 @@ impl Lane {
         Ok((Page::unpack(entries, trimmed), Some(next).filter(|next| next != "0-0")))
     }
 
+    /// Loads parked entries, in the order of `ids`. Entries of other consumers are left out.
+    pub(crate) async fn load(&self, link: &mut Link, ids: &[String]) -> RedisResult<Page> {
+        let mut call = self.call(&scripts::LOAD);
+        call.arg(&self.consumer).arg(ids);
+        let (entries, trimmed): (Vec<PackedEntry>, Vec<String>) = call.invoke_async(link).await?;
+        Ok(Page::unpack(entries, trimmed))
+    }
+
     /// Records that an attempt of an entry that is not new begins. Returns false if the entry belongs to another
     /// consumer now.
     pub(crate) async fn begin_attempt(

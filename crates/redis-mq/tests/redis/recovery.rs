@@ -189,24 +189,31 @@ async fn in_order_a_take_over_that_failed_is_done_again_before_anything_is_read(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_order_a_try_that_could_not_be_begun_is_begun_again_before_what_follows() {
+async fn in_order_a_retry_that_could_not_be_loaded_is_loaded_again_before_what_follows() {
     if !installed() {
         return;
     }
-    let redis = Redis::single();
-    let proxy = Proxy::to(redis.port());
-    let begin = script::group_script(include_str!("../../src/scripts/begin_attempt.lua"));
-    proxy.cut_before(&script::needle(&begin, &redis), 1);
-    let mq = through(&proxy, quick()).await;
-    let (_, mut telling) = listen(&mq, true).await;
-    let direct = connect(&redis, quick()).await;
-    send(&direct, 1..=2).await;
-    assert_eq!([next(&mut telling).await, next(&mut telling).await], [(1, 1), (1, 2)]);
-    assert_eq!(next(&mut telling).await, (2, 1));
-    assert_eq!(proxy.needles_met(), 1);
-    wait_until("all are acknowledged", || pending(&redis, "order") == 0);
-    mq.shutdown().await.unwrap();
-    direct.shutdown().await.unwrap();
+    for is_executed in [false, true] {
+        let redis = Redis::single();
+        let proxy = Proxy::to(redis.port());
+        let load = script::group_script(include_str!("../../src/scripts/load.lua"));
+        let call = script::needle(&load, &redis);
+        if is_executed {
+            proxy.cut_after(&call, 1)
+        } else {
+            proxy.cut_before(&call, 1)
+        }
+        let mq = through(&proxy, quick()).await;
+        let (_, mut telling) = listen(&mq, true).await;
+        let direct = connect(&redis, quick()).await;
+        send(&direct, 1..=2).await;
+        assert_eq!([next(&mut telling).await, next(&mut telling).await], [(1, 1), (1, 2)]);
+        assert_eq!(next(&mut telling).await, (2, 1));
+        assert_eq!(proxy.needles_met(), 1);
+        wait_until("all are acknowledged", || pending(&redis, "order") == 0);
+        mq.shutdown().await.unwrap();
+        direct.shutdown().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
