@@ -88,7 +88,7 @@ impl Ordered {
             }
             let Some(slot) = self.acquire_slot().await else {
                 self.park(lane, parked).await;
-                return self.give_back(lane, &ids[at..], is_new).await;
+                return self.release_unqueued(lane, &ids[at..], is_new).await;
             };
             let loaded = LoadedEntry { entry, is_in_flight: is_new, slot };
             if let Some(entry) = self.enqueue(&key, WaitingEntry::loaded(lane.clone(), loaded)) {
@@ -100,7 +100,7 @@ impl Ordered {
     }
 
     /// Leaves entries pending that were read too late: the next leader begins with them.
-    async fn give_back(&self, lane: &Lane, ids: &[String], is_new: bool) {
+    async fn release_unqueued(&self, lane: &Lane, ids: &[String], is_new: bool) {
         if is_new {
             self.processor.release(lane, ids).await;
         } else {

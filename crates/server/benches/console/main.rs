@@ -7,7 +7,7 @@ mod browser;
 
 use std::time::Duration;
 
-use browser::{Browser, Look};
+use browser::{Browser, Window};
 use clap::Parser;
 use duly::Message;
 use duly_core::schedule::Random;
@@ -130,7 +130,7 @@ async fn traffic(duly: duly::Duly) {
 
 /// Opens a screen in a fresh browser and presses one of its buttons: when something is first to be seen, and how long its scripts run for.
 async fn watch(report: &mut Report, name: &str, url: &str, button: &str) {
-    let browser = Browser::open(url, Look::default()).await;
+    let browser = Browser::open(url, Window::default()).await;
     browser.until("document.querySelector('main .bar-slot, main tbody tr')").await;
     let paint = "return performance.getEntriesByName('first-contentful-paint')[0].startTime";
     report.alone(format!("{name}: first paint"), browser.run(paint).await.as_f64().unwrap(), "ms");
@@ -157,8 +157,8 @@ async fn watch(report: &mut Report, name: &str, url: &str, button: &str) {
 async fn script_seconds(browser: &Browser) -> f64 {
     let cdp = |cmd: &str| json!({"cmd": cmd, "params": {}});
     browser.post("/goog/cdp/execute", cdp("Performance.enable")).await;
-    let told = browser.post("/goog/cdp/execute", cdp("Performance.getMetrics")).await;
-    let metrics = told["metrics"].as_array().unwrap();
+    let reply = browser.post("/goog/cdp/execute", cdp("Performance.getMetrics")).await;
+    let metrics = reply["metrics"].as_array().unwrap();
     let script = metrics.iter().find(|metric| metric["name"] == "ScriptDuration").unwrap();
     script["value"].as_f64().unwrap()
 }

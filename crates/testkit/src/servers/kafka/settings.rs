@@ -18,7 +18,7 @@ impl Kafka {
                  TLS://127.0.0.1:{tls},BOTH://127.0.0.1:{both},MUTUAL://127.0.0.1:{mutual}"
             )
         };
-        let (bound, told) = (outside(behind_proxy), outside(self.proxy.port()));
+        let (bound, advertised) = (outside(behind_proxy), outside(self.proxy.port()));
         let users = [USER, WEAK, LIMITED].map(|name| format!("user_{name}=\"{PASSWORD}\"")).join(" ");
         let module = "org.apache.kafka.common.security";
         format!(
@@ -28,7 +28,7 @@ impl Kafka {
              controller.listener.names=CONTROLLER\n\
              inter.broker.listener.name=PLAIN\n\
              listeners={bound},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners={told}\n\
+             advertised.listeners={advertised}\n\
              listener.security.protocol.map=PLAIN:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT,\
              GUARDED:SASL_PLAINTEXT,TLS:SSL,BOTH:SASL_SSL,MUTUAL:SSL\n\
              listener.name.mutual.ssl.client.auth=required\n\
