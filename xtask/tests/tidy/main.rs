@@ -3,6 +3,7 @@
 mod add_a_sink;
 mod add_a_store;
 mod code;
+mod code_map;
 mod dependencies;
 mod examples;
 mod glossary;
