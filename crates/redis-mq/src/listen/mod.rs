@@ -39,7 +39,7 @@ type Filter = Arc<dyn Fn(&Entry<()>) -> bool + Send + Sync>;
 type OrderingKey = Arc<dyn Fn(&Entry<()>) -> Option<Vec<u8>> + Send + Sync>;
 
 /// A listener before it is [started](Self::start). It uses the [`Settings`] except where a method here overrides them.
-#[must_use = "a listener hears nothing until it is started"]
+#[must_use = "a listener receives nothing until it is started"]
 #[derive(Clone)]
 pub struct Subscription {
     mq: RedisMq,

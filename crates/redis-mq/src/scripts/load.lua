@@ -16,7 +16,7 @@ for i = 3, #ARGV do
     settle(group, id)
     trimmed[#trimmed + 1] = id
   elseif holder[2] == consumer then
-    local failures, crashes = tries(id)
+    local failures, crashes = counts_of(id)
     local due, wait = redis.call('ZSCORE', KEYS[3], id), -1
     if due then
       wait = math.max(0, tonumber(due) - now)

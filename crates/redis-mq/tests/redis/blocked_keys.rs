@@ -70,7 +70,7 @@ async fn expect(inbox: &mut mpsc::UnboundedReceiver<Handled>, key: &str, numbers
 
 fn wait_until_settled(server: &Server) {
     wait_until("all are acknowledged", || server.pending("order", "redis-mq") == 0);
-    assert!(server.beside("order").iter().all(|key| key.contains(":mq:reader:")), "nothing is left");
+    assert!(server.beside("order").iter().all(|key| key.contains(":mq:leader:")), "nothing is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
