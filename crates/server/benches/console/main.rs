@@ -18,6 +18,7 @@ use duly_server::{
 use serde_json::json;
 use testkit::{
     bench::{
+        arguments::Output,
         process::{self, now},
         report::Report,
     },
@@ -36,12 +37,8 @@ struct Arguments {
     /// Messages that wait
     #[arg(long, default_value_t = 10_000_000)]
     pending: u64,
-    /// `json`: one object per line
-    #[arg(short, long)]
-    output: Option<String>,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn main() {
@@ -53,7 +50,7 @@ fn main() {
 }
 
 async fn run(arguments: &Arguments) {
-    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
+    let mut report = arguments.output.report();
     let folder = tempfile::tempdir().unwrap();
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
