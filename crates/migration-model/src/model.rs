@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use duly_core::{State, Timestamp, store::Changed};
 
 use crate::{
-    decide::{DeadOutcome, CopyOutcome, Why, after_cancel, after_purge, is_another, of_dead_copy, of_parked},
+    decide::{CopyOutcome, DeadOutcome, Why, after_cancel, after_purge, is_another, of_dead_copy, of_parked},
     instants::Instants,
     world::{Both, Call, DUE, Source, Target, World, accepted},
 };
@@ -78,14 +78,14 @@ pub(crate) enum Tool {
     },
     Read,
     /// And whether a call could come late when they were read.
-    Park(Vec<Seen>, bool),
+    Park(Vec<MessageRef>, bool),
     Outdate {
         ids: Vec<usize>,
-        then: Vec<Seen>,
+        then: Vec<MessageRef>,
         late: bool,
     },
-    Cancel(Vec<Seen>, bool),
-    Decide(Vec<(Seen, Changed)>, bool),
+    Cancel(Vec<MessageRef>, bool),
+    Decide(Vec<(MessageRef, Changed)>, bool),
     Apply {
         live: Vec<usize>,
         drop: Vec<usize>,
@@ -93,10 +93,10 @@ pub(crate) enum Tool {
         then: Next,
     },
     ReadDead,
-    MarkDead(Vec<Seen>),
-    CopyDead(Vec<Seen>),
+    MarkDead(Vec<MessageRef>),
+    CopyDead(Vec<MessageRef>),
     Purge {
-        ids: Vec<Seen>,
+        ids: Vec<MessageRef>,
         new: Vec<usize>,
     },
     SettleDead(Vec<usize>),
@@ -112,7 +112,7 @@ pub(crate) enum Next {
 }
 
 /// A message as it was read at the source.
-pub(crate) type Seen = (usize, usize, bool);
+pub(crate) type MessageRef = (usize, usize, bool);
 
 impl Protocol {
     fn instants(&self, world: &World) -> Instants {
@@ -127,7 +127,9 @@ impl Protocol {
     /// The calls of the next step, if it is one with calls.
     pub(crate) fn calls(world: &World) -> Vec<Call> {
         let each = |ids: &[usize], call: fn(usize) -> Call| ids.iter().map(|i| call(*i)).collect();
-        let seen = |ids: &[Seen], call: &dyn Fn(Seen) -> Call| ids.iter().map(|seen| call(*seen)).collect();
+        let seen = |ids: &[MessageRef], call: &dyn Fn(MessageRef) -> Call| {
+            ids.iter().map(|seen| call(*seen)).collect()
+        };
         let asked = world.next;
         match &world.tool {
             Tool::Park(ids, _) => seen(ids, &|(i, content, tried)| Call::Park(i, content, tried)),
@@ -151,7 +153,9 @@ impl Protocol {
     fn may_drop(&self, both: &Both, outcome: CopyOutcome) -> bool {
         match outcome {
             CopyOutcome::Drop(Why::AtSource | Why::Cancelled) => true,
-            CopyOutcome::Stay => self.broken == Some(Broken::DropsInFlight) && both.source == Source::InFlight,
+            CopyOutcome::Stay => {
+                self.broken == Some(Broken::DropsInFlight) && both.source == Source::InFlight
+            }
             CopyOutcome::Live(_) | CopyOutcome::Dead | CopyOutcome::Forgotten => false,
         }
     }
@@ -160,12 +164,16 @@ impl Protocol {
     fn checked(&self, both: &Both, outcome: CopyOutcome, content: usize) -> CopyOutcome {
         let is_gone = both.record().is_some_and(|record| is_another(&record, accepted(content)));
         let is_told = self.broken != Some(Broken::TakesAnother);
-        if is_gone && is_told && matches!(outcome, CopyOutcome::Live(_)) { CopyOutcome::Forgotten } else { outcome }
+        if is_gone && is_told && matches!(outcome, CopyOutcome::Live(_)) {
+            CopyOutcome::Forgotten
+        } else {
+            outcome
+        }
     }
 
     pub(crate) fn step(&self, world: &mut World) {
         let asked = world.next;
-        let answers = |ids: &[Seen], from: State| -> Vec<(Seen, Changed)> {
+        let answers = |ids: &[MessageRef], from: State| -> Vec<(MessageRef, Changed)> {
             ids.iter().map(|seen| (*seen, world.messages[seen.0].answer(from))).collect()
         };
         let answers = match &world.tool {
@@ -174,8 +182,7 @@ impl Protocol {
             _ => Vec::new(),
         };
         let was_free: Vec<_> = world.messages.iter().map(Both::is_free).collect();
-        let was_parked: Vec<_> =
-            world.messages.iter().map(|both| both.target == Target::Parked).collect();
+        let was_parked: Vec<_> = world.messages.iter().map(|both| both.target == Target::Parked).collect();
         for call in Self::calls(world) {
             world.do_it(call);
         }
@@ -211,21 +218,21 @@ impl Protocol {
                 }
             }
             Tool::ReadDead => {
-                let books = Self::books(world);
+                let finish_dead = Self::finish_dead(world);
                 let waits = world.may_come_late && self.broken != Some(Broken::ParksWhileLate);
                 let skips = |both: &Both| waits && both.target == Target::Withdrawn;
                 let mark =
                     if self.broken == Some(Broken::MarksNoDead) { Tool::CopyDead } else { Tool::MarkDead };
-                Self::read(world, Source::Dead, skips, mark, books)
+                Self::read(world, Source::Dead, skips, mark, finish_dead)
             }
             Tool::MarkDead(ids) => {
                 world.unfinished.extend(ids.iter().map(|(i, ..)| *i).filter(|i| was_free[*i]));
                 let copies_parked = self.broken == Some(Broken::CopiesWhereParked);
-                let may_go = |(i, ..): &Seen| !was_parked[*i] || copies_parked;
+                let may_go = |(i, ..): &MessageRef| !was_parked[*i] || copies_parked;
                 Tool::CopyDead(ids.into_iter().filter(may_go).collect())
             }
             Tool::CopyDead(ids) => {
-                let is_there = |(i, content, _): &Seen| {
+                let is_there = |(i, content, _): &MessageRef| {
                     let both = &world.messages[*i];
                     both.copy == *content && both.target != Target::Parked
                 };
@@ -240,7 +247,7 @@ impl Protocol {
             Tool::SettleDead(_) => Tool::Unmark(world.unfinished.iter().copied().collect()),
             Tool::Unmark(_) => {
                 world.unfinished.clear();
-                Self::books(world)
+                Self::finish_dead(world)
             }
             tool @ (Tool::Off | Tool::Done) => tool,
         };
@@ -251,7 +258,7 @@ impl Protocol {
         world: &World,
         state: Source,
         skips: impl Fn(&Both) -> bool,
-        some: impl Fn(Vec<Seen>) -> Tool,
+        some: impl Fn(Vec<MessageRef>) -> Tool,
         none: Tool,
     ) -> Tool {
         let messages = world.messages.iter().enumerate();
@@ -288,13 +295,13 @@ impl Protocol {
 
     /// After the copies were answered for: those that tell of something else, or not of the last try, are withdrawn for another pass.
     /// A withdrawal that comes late may meet a copy that was parked before: its message is not cancelled until none can.
-    fn parked(&self, world: &World, ids: Vec<Seen>, was_free: &[bool], late: bool) -> Tool {
+    fn parked(&self, world: &World, ids: Vec<MessageRef>, was_free: &[bool], late: bool) -> Tool {
         let copy = |i: usize| (world.messages[i].copy, world.messages[i].copy_tried);
         let is_parked = |i: usize| world.messages[i].target == Target::Parked;
         let (outdated, then): (Vec<_>, Vec<_>) =
             ids.into_iter().partition(|(i, content, tried)| is_parked(*i) && copy(*i) != (*content, *tried));
         let is_safe = |i: usize| was_free[i] || !late || self.broken == Some(Broken::CancelsWhileLate);
-        let may_go = |(i, content, _): &Seen| copy(*i).0 == *content && is_safe(*i);
+        let may_go = |(i, content, _): &MessageRef| copy(*i).0 == *content && is_safe(*i);
         let then: Vec<_> = then.into_iter().filter(may_go).collect();
         let waits = match self.broken {
             Some(Broken::WithdrawsWhileLate) => false,
@@ -307,12 +314,12 @@ impl Protocol {
         Tool::Outdate { ids: outdated.into_iter().map(|(i, ..)| i).collect(), then, late }
     }
 
-    fn cancel(ids: Vec<Seen>, late: bool) -> Tool {
+    fn cancel(ids: Vec<MessageRef>, late: bool) -> Tool {
         if ids.is_empty() { Tool::ReadDead } else { Tool::Cancel(ids, late) }
     }
 
     /// After the cancel was answered, and the records read again.
-    fn decide(&self, world: &mut World, answers: &[(Seen, Changed)], late: bool) -> Tool {
+    fn decide(&self, world: &mut World, answers: &[(MessageRef, Changed)], late: bool) -> Tool {
         let asked = world.next;
         world.next += 1;
         let ours = self.instants(world);
@@ -334,7 +341,7 @@ impl Protocol {
         Tool::Apply { live, drop, retire: (!in_doubt).then_some(asked), then: Next::ReadDead }
     }
 
-    fn books(world: &World) -> Tool {
+    fn finish_dead(world: &World) -> Tool {
         let is_open = |both: &Both| both.is_open_at_source() || both.source == Source::Dead;
         Tool::FinishDead { last: !world.messages.iter().any(is_open) }
     }

@@ -31,7 +31,7 @@ mod tests {
         for key in [
             "redis-mq:lock:{a}",
             "redis-mq:timers:{a}:b:due",
-            "{order}:mq:tries:normal:g",
+            "{order}:mq:counts:normal:g",
             "{a}b}:mq:due:low:g",
         ] {
             assert_eq!(reserved_for(key), Some("redis-mq"), "{key}");

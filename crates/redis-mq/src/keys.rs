@@ -53,18 +53,18 @@ impl Keys {
     }
 
     /// A hash: failures of an entry (by id), and crashes of processes that handled it alone (id and `!`).
-    pub(crate) fn tries(&self, group: &str, priority: Priority) -> String {
-        format!("{{{}}}:mq:tries:{}:{group}", self.topic, self.word(priority))
+    pub(crate) fn counts(&self, group: &str, priority: Priority) -> String {
+        format!("{{{}}}:mq:counts:{}:{group}", self.topic, self.word(priority))
     }
 
-    /// A sorted set: pending entries that wait for a retry, by due time.
+    /// A sorted set: pending entries that wait for a retry or for others of their key, by due time.
     pub(crate) fn due(&self, group: &str, priority: Priority) -> String {
         format!("{{{}}}:mq:due:{}:{group}", self.topic, self.word(priority))
     }
 
     /// The leader of an ordered group.
-    pub(crate) fn reader(&self, group: &str) -> String {
-        let what = if self.of_dead { "dead-reader" } else { "reader" };
+    pub(crate) fn leader(&self, group: &str) -> String {
+        let what = if self.of_dead { "dead-leader" } else { "leader" };
         format!("{{{}}}:mq:{what}:{group}", self.topic)
     }
 }
@@ -86,7 +86,7 @@ mod tests {
         let dead = keys.clone().of_dead_letters();
         let all = |keys: &Keys| {
             let normal = Priority::Normal;
-            [keys.stream(normal), keys.tries("g", normal), keys.due("g", normal), keys.reader("g")]
+            [keys.stream(normal), keys.counts("g", normal), keys.due("g", normal), keys.leader("g")]
         };
         assert!(all(&keys).iter().all(|name| !all(&dead).contains(name)));
     }
@@ -94,9 +94,9 @@ mod tests {
     #[test]
     fn all_that_lies_beside_a_stream_shares_its_slot() {
         let keys = Keys::new("order", &Address::parse("redis-cluster://a").unwrap());
-        let mut all = vec![keys.dead(), keys.reader("g")];
+        let mut all = vec![keys.dead(), keys.leader("g")];
         for priority in Priority::ALL {
-            all.extend([keys.stream(priority), keys.tries("g", priority), keys.due("g", priority)]);
+            all.extend([keys.stream(priority), keys.counts("g", priority), keys.due("g", priority)]);
         }
         for name in all {
             assert!(name == "order" || name.starts_with("{order}"), "{name}");

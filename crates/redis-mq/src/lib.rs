@@ -95,9 +95,9 @@
 //! | `<topic>` | the stream |
 //! | `{<topic>}:high`, `{<topic>}:low` | the streams of what was sent with a [`Priority`] |
 //! | `<topic>_dlq`, on a Cluster `{<topic>}_dlq` | [dead letters](DeadLetter) |
-//! | `{<topic>}:mq:tries:…` | failures of pending entries |
-//! | `{<topic>}:mq:due:…` | entries that wait for a retry |
-//! | `{<topic>}:mq:reader:…`, `{<topic>}:mq:dead-reader:…` | leader of an ordered group, of the topic and of its dead letters |
+//! | `{<topic>}:mq:counts:…` | failures and crashes of pending entries |
+//! | `{<topic>}:mq:due:…` | entries that wait for a retry, or for others of their key |
+//! | `{<topic>}:mq:leader:…`, `{<topic>}:mq:dead-leader:…` | leader of an ordered group, of the topic and of its dead letters |
 //! | `redis-mq:timers:{…}:…` | [timers](expiry), and those that were given up |
 //!
 //! Entries have the fields `body` (JSON), `content-type`, one for each property, `duly-id`, `duly-due` (milliseconds
@@ -107,7 +107,7 @@
 //! # Metrics
 //!
 //! Through the [`metrics`] facade, with the labels `topic` and `group`: `redis_mq_backlog`, `redis_mq_lag`, `redis_mq_pending`, `redis_mq_waiting`,
-//! `redis_mq_oldest_pending_seconds`, `redis_mq_dead_letters`, `redis_mq_trim_held_up`, `redis_mq_handling_seconds`, `redis_mq_handled_total`,
+//! `redis_mq_oldest_pending_seconds`, `redis_mq_dead_letters`, `redis_mq_trim_blocked`, `redis_mq_handling_seconds`, `redis_mq_handled_total`,
 //! `redis_mq_failures_total`, `redis_mq_dead_letters_total`, `redis_mq_trimmed_unhandled_total`; and by `prefix`, `redis_mq_dead_timers_total`. Install a recorder before listeners start.
 //!
 //! # Locks, and keys that expire

@@ -37,7 +37,7 @@ impl Meter {
             failures: counter!("redis_mq_failures_total", &labels),
             dead_lettered: counter!("redis_mq_dead_letters_total", &labels),
             lost: counter!("redis_mq_trimmed_unhandled_total", &labels),
-            trim_blocked: gauge!("redis_mq_trim_held_up", &labels),
+            trim_blocked: gauge!("redis_mq_trim_blocked", &labels),
         }
     }
 

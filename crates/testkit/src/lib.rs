@@ -20,7 +20,7 @@ pub mod sink;
 pub mod store;
 pub mod tls;
 
-pub use store::homes::{embedded, memory, mysql, postgres, redis, redis_and_mysql, redis_at};
+pub use store::fixtures::{embedded, memory, mysql, postgres, redis, redis_and_mysql, redis_at};
 
 /// The named cases in a port's documentation: what stands between backticks in the list before `end`.
 #[cfg(test)]

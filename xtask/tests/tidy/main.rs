@@ -3,6 +3,7 @@
 mod add_a_sink;
 mod add_a_store;
 mod code;
+mod code_map;
 mod dependencies;
 mod examples;
 mod glossary;
@@ -204,6 +205,12 @@ fn the_rules_see_what_they_are_there_for() {
     assert_eq!(dropped("crates/client/src/a.rs", "pub async fn a() {}"), 1);
     assert_eq!(dropped(duly, "pub fn a() -> impl Future<Output = ()> {}"), 1);
     assert_eq!(dropped(duly, "pub fn a(future: impl Future<Output = ()>) -> u8 {}"), 0, "it gives none");
+    assert_eq!(
+        dropped(duly, "pub fn a(\n    b: u8,\n) -> impl Future<Output = ()> {\n}"),
+        1,
+        "of several lines"
+    );
+    assert_eq!(dropped(duly, &format!("{said}pub fn a(\n    b: u8,\n) -> SendFuture {{\n}}")), 0);
     assert_eq!(dropped("crates/core/src/a.rs", "pub async fn a() {}"), 0, "it is not what users call");
 
     let advice = |text: &str| rules::advice_of_the_server(&rust("crates/stores/src/a.rs", text.into())).len();

@@ -105,15 +105,15 @@ pub(crate) fn dropped_midway(source: &Source) -> Vec<String> {
     }
     let mut is_said = false;
     let mut found = Vec::new();
-    for (number, line) in lines(source) {
+    let mut all = lines(source);
+    while let Some((number, line)) = all.next() {
         let line = line.trim();
         match line {
             _ if line.starts_with("///") => is_said |= line.contains("Cancel safety: "),
             _ if line.starts_with("#[") => {}
             _ => {
-                let gives_future = line.split_once(" -> ").is_some_and(|(_, gives)| gives.contains("Future"));
-                let is_async =
-                    line.starts_with("pub async fn ") || line.starts_with("pub fn ") && gives_future;
+                let is_async = line.starts_with("pub async fn ")
+                    || line.starts_with("pub fn ") && gives_future(&signature(line, &mut all));
                 if is_async && !is_said {
                     found.push(at(
                         source,
@@ -126,6 +126,22 @@ pub(crate) fn dropped_midway(source: &Source) -> Vec<String> {
         }
     }
     found
+}
+
+/// The whole signature of a function that begins with `first`.
+fn signature<'a>(first: &str, rest: &mut impl Iterator<Item = (usize, &'a str)>) -> String {
+    let mut signature = first.to_owned();
+    while !signature.ends_with([';', '{', '}']) {
+        let Some((_, line)) = rest.next() else { break };
+        signature.push(' ');
+        signature.push_str(line.trim());
+    }
+    signature
+}
+
+fn gives_future(signature: &str) -> bool {
+    let before_bounds = signature.split(" where ").next().unwrap_or(signature);
+    before_bounds.rsplit_once(") -> ").is_some_and(|(_, gives)| gives.contains("Future"))
 }
 
 /// Users of a library have neither the server's configuration nor its commands: advice in these words leads nowhere.

@@ -11,6 +11,7 @@ use clap::Parser;
 use duly_core::{Clock, MessageId, Store, StoredMessage, store::Insert};
 use duly_stores::embedded::{EmbeddedStore, Options};
 use testkit::bench::{
+    arguments::{Cases, Output},
     process::{self, now},
     report::{Report, quantile},
 };
@@ -26,21 +27,17 @@ fn message() -> String {
 }
 
 #[derive(Parser)]
+#[command(after_help = "Cases of --only: single, batch, receive, late, idle")]
 struct Arguments {
     /// Seconds of each measurement
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Only these, with commas between: single, batch, receive, late, idle
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// `json`: one object per line
-    #[arg(short, long)]
-    output: Option<String>,
+    #[command(flatten)]
+    cases: Cases,
+    #[command(flatten)]
+    output: Output,
     #[arg(long, hide = true)]
     bare: Option<String>,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 fn main() {
@@ -53,8 +50,8 @@ fn main() {
 }
 
 async fn run(arguments: &Arguments) {
-    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
-    let wanted = |what: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == what);
+    let mut report = arguments.output.report();
+    let wanted = |case: &str| arguments.cases.wants(case);
     let span = Duration::from_secs(arguments.seconds);
     report.alone("load of the machine before", process::load(), "");
     let mut singles = 0.0;

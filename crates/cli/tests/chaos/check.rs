@@ -30,8 +30,8 @@ pub(crate) struct Found {
 impl Quiet {
     /// I1 to I5 of a case in which Redis lost nothing. `twice_max`: how many copies the faults may leave at the webhook.
     pub(crate) async fn check(self, twice_max: usize) {
-        let found = self.look();
-        self.tell(&found).await;
+        let found = self.query();
+        self.report(&found).await;
         let Found { lost, twice_in_streams, after_cancel, missing, .. } = &found;
         assert!(lost.is_empty(), "accepted, and neither delivered nor cancelled: {lost:?}");
         assert!(twice_in_streams.is_empty(), "in a stream more than once: {twice_in_streams:?}");
@@ -46,7 +46,7 @@ impl Quiet {
     }
 
     /// What holds whatever is lost: never early, only what was sent, nothing at a wrong place, and a ledger that balances.
-    pub(crate) fn look(&self) -> Found {
+    pub(crate) fn query(&self) -> Found {
         let mut found = Found::default();
         let ledger = self.ledger.all();
         for (sink, arrivals) in self.by_sink() {
@@ -97,7 +97,7 @@ impl Quiet {
     }
 
     /// One line, and what the nodes know about what should not be.
-    pub(crate) async fn tell(&self, found: &Found) {
+    pub(crate) async fn report(&self, found: &Found) {
         let Found { accepted, cancelled, delivered, unknown, lost, twice_in_streams, twice_at_hook, .. } =
             found;
         println!(

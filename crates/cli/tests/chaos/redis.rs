@@ -88,10 +88,10 @@ async fn flushall_is_noticed_and_shouted_by_every_node() {
     store.run::<()>(&["FLUSHALL"]);
     for node in bed.nodes.iter() {
         bed.until(&format!("{} says that it cannot work, and why", node.name), async || {
-            let told = |ready: &Value| {
+            let is_reported = |ready: &Value| {
                 ready["parts"]["store"].as_str().is_some_and(|store| store.contains("FLUSHALL"))
             };
-            node.get("/readyz").await.is_ok_and(|(status, ready)| status == 503 && told(&ready))
+            node.get("/readyz").await.is_ok_and(|(status, ready)| status == 503 && is_reported(&ready))
         })
         .await;
         let body = r#"{"topic": "order", "delay": "1s"}"#.to_owned();

@@ -25,8 +25,8 @@ async fn after_a_failover_nothing_is_missing_but_what_redis_lost() {
     let over_ms = bed.time.wall_ms();
     bed.accept_more(150).await;
     let quiet = bed.quiet(&mut servers.pair()[master].connection()).await;
-    let found = quiet.look();
-    quiet.tell(&found).await;
+    let found = quiet.query();
+    quiet.report(&found).await;
     println!(
         "  lost by Redis: {} accepted messages or their entries, {} cancels; {} came again since Redis lost their settles",
         found.lost.len() + found.missing.len(),

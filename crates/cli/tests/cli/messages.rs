@@ -21,10 +21,13 @@ fn a_message_is_sent_seen_and_received() {
     assert_eq!(received.messages[0].body.as_deref(), Some("hello"));
     let message: Message = server.json(&["get", "a"]);
     assert_eq!(message.state, "delivered");
-    let told = server.ok(&["get", "a"]);
-    assert!(told.contains("delivered"), "{told}");
+    let printed = server.ok(&["get", "a"]);
+    assert!(printed.contains("delivered"), "{printed}");
     let accepted = message.times.accepted_at.unwrap();
-    assert!(told.lines().any(|line| line.starts_with("accepted ") && line.ends_with(&accepted)), "{told}");
+    assert!(
+        printed.lines().any(|line| line.starts_with("accepted ") && line.ends_with(&accepted)),
+        "{printed}"
+    );
     assert!(server.ok(&["ls"]).starts_with("ID "));
 }
 
@@ -100,8 +103,8 @@ fn ids_come_from_stdin_and_one_bad_one_does_not_stop_the_others() {
     // Unknown and too late together: the worse code is told.
     assert_eq!(server.run_with(&["fire", "-"], b"a\nnobody\n").code, 4);
     let run = server.run_with(&["get", "-", "-o", "json"], b"a\nb\n");
-    let told: Vec<Message> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(told.len(), 2);
+    let printed: Vec<Message> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(printed.len(), 2);
 }
 
 #[test]

@@ -34,17 +34,20 @@ fn doctor(store: &str, check: &str) -> (bool, Vec<(String, String)>) {
     assert!(!stdout(&report).contains("planted"), "{}", stdout(&report));
     let report = json(&report);
     let word = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
-    let told =
+    let findings =
         report["findings"].as_array().into_iter().flatten().filter(|finding| finding["check"] == check);
-    let told = told.map(|finding| {
+    let findings = findings.map(|finding| {
         (word(finding, "state"), format!("{} → {}", word(finding, "detail"), word(finding, "remedy")))
     });
-    (report["ok"] == true, told.collect())
+    (report["ok"] == true, findings.collect())
 }
 
 #[track_caller]
-fn assert_told(told: &[(String, String)], state: &str, words: &str) {
-    assert!(told.iter().any(|(is, said)| is == state && said.contains(words)), "{state} {words}: {told:#?}");
+fn assert_finding(findings: &[(String, String)], state: &str, words: &str) {
+    assert!(
+        findings.iter().any(|(is, said)| is == state && said.contains(words)),
+        "{state} {words}: {findings:#?}"
+    );
 }
 
 #[test]
@@ -58,24 +61,24 @@ fn the_doctor_names_what_of_mysql_loses_messages() {
     });
     let url = server.fresh_database();
     let store = format!("kind = \"mysql\"\nmysql = \"{url}\"\n");
-    let (ok, told) = doctor(&store, "mysql");
-    assert!(ok && told.len() == 1, "{told:#?}");
-    assert_told(&told, "ok", "syncs every commit");
-    assert_told(&doctor(&store, "clock skew").1, "ok", "that of MySQL agree");
+    let (ok, findings) = doctor(&store, "mysql");
+    assert!(ok && findings.len() == 1, "{findings:#?}");
+    assert_finding(&findings, "ok", "syncs every commit");
+    assert_finding(&doctor(&store, "clock skew").1, "ok", "that of MySQL agree");
 
     server.run(
         "SET GLOBAL innodb_flush_log_at_trx_commit = 0; SET GLOBAL sync_binlog = 0; SET GLOBAL time_zone = '+02:00'; \
          SET GLOBAL max_allowed_packet = 1048576",
     );
-    let (ok, told) = doctor(&store, "mysql");
+    let (ok, findings) = doctor(&store, "mysql");
     assert!(!ok);
-    assert_told(&told, "fail", "innodb_flush_log_at_trx_commit = 0");
-    assert_told(&told, "fail", "sync_binlog = 0");
-    assert_told(&told, "fail", "max_allowed_packet");
-    assert_told(&told, "warn", "+02:00, not UTC");
-    let (ok, told) = doctor(&format!("{store}allow_volatile = true"), "mysql");
+    assert_finding(&findings, "fail", "innodb_flush_log_at_trx_commit = 0");
+    assert_finding(&findings, "fail", "sync_binlog = 0");
+    assert_finding(&findings, "fail", "max_allowed_packet");
+    assert_finding(&findings, "warn", "+02:00, not UTC");
+    let (ok, findings) = doctor(&format!("{store}allow_volatile = true"), "mysql");
     assert!(!ok, "messages may be lost, but must be accepted");
-    assert_told(&told, "warn", "sync_binlog = 0");
+    assert_finding(&findings, "warn", "sync_binlog = 0");
 }
 
 #[test]
@@ -88,28 +91,29 @@ fn the_doctor_names_what_of_postgres_loses_messages() {
     let url = server.fresh_database();
     server.run("ALTER ROLE duly SET timezone = 'Asia/Shanghai'");
     let store = format!("kind = \"postgres\"\npostgres = \"{url}\"\n");
-    let (ok, told) = doctor(&store, "postgres");
+    let (ok, findings) = doctor(&store, "postgres");
     assert!(!ok);
-    assert_told(&told, "fail", "synchronous_commit = off");
-    assert_told(&told, "fail", "fsync = off");
-    assert_told(&told, "warn", "Asia/Shanghai, not UTC");
-    let (ok, told) = doctor(&format!("{store}allow_volatile = true"), "postgres");
-    assert!(ok, "{told:#?}");
-    assert_told(&told, "warn", "store.allow_volatile allows it");
+    assert_finding(&findings, "fail", "synchronous_commit = off");
+    assert_finding(&findings, "fail", "fsync = off");
+    assert_finding(&findings, "warn", "Asia/Shanghai, not UTC");
+    let (ok, findings) = doctor(&format!("{store}allow_volatile = true"), "postgres");
+    assert!(ok, "{findings:#?}");
+    assert_finding(&findings, "warn", "store.allow_volatile allows it");
 }
 
 #[test]
 fn the_doctor_says_why_nobody_lets_it_in() {
-    let (ok, told) = doctor("kind = \"mysql\"\nmysql = \"mysql://user:planted@127.0.0.1:1/duly\"", "mysql");
+    let (ok, findings) =
+        doctor("kind = \"mysql\"\nmysql = \"mysql://user:planted@127.0.0.1:1/duly\"", "mysql");
     assert!(!ok);
-    assert_told(&told, "fail", "mysql://user:***@127.0.0.1:1/duly: the database cannot be reached");
+    assert_finding(&findings, "fail", "mysql://user:***@127.0.0.1:1/duly: the database cannot be reached");
     if !postgres::installed() {
         return;
     }
     let port = postgres::shared().port();
     let store =
         format!("kind = \"postgres\"\npostgres = \"postgres://stranger:planted@127.0.0.1:{port}/duly\"");
-    assert_told(&doctor(&store, "postgres").1, "fail", "does not let this user in");
+    assert_finding(&doctor(&store, "postgres").1, "fail", "does not let this user in");
 }
 
 #[test]
@@ -123,9 +127,9 @@ fn the_doctor_looks_whether_a_source_has_its_queue_and_takes_nothing() {
         let store = "kind = \"embedded\"\n[sources.orders]\nkind = \"rabbitmq\"\nsink = \"queue\"";
         doctor(&format!("{store}\nurl = \"{url}\"\nqueue = \"{queue}\""), "source orders")
     };
-    let (ok, told) = source("doctors-orders", broker.port());
+    let (ok, findings) = source("doctors-orders", broker.port());
     assert!(!ok);
-    assert_told(&told, "fail", "doctors-orders");
+    assert_finding(&findings, "fail", "doctors-orders");
 
     testkit::block_on(async {
         let connection = lapin::Connection::connect(&broker.url(), Default::default()).await.unwrap();
@@ -143,13 +147,13 @@ fn the_doctor_looks_whether_a_source_has_its_queue_and_takes_nothing() {
         assert!(sent.await.unwrap().await.unwrap().is_ack());
     });
     for _ in 0..2 {
-        assert_told(&source("doctors-orders", broker.port()).1, "ok", "1 messages wait");
+        assert_finding(&source("doctors-orders", broker.port()).1, "ok", "1 messages wait");
     }
 
     assert_eq!(source("doctors-orders", broker.port()).1.len(), 1, "a classic queue discards nothing");
 
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    assert_told(&source("doctors-orders", closed).1, "fail", "see whether the broker is up");
+    assert_finding(&source("doctors-orders", closed).1, "fail", "see whether the broker is up");
 }
 
 #[test]
@@ -183,12 +187,12 @@ fn the_doctor_names_a_quorum_queue_that_discards_what_comes_back_too_often() {
         let settings = format!("{store}\nurl = \"{}\"\nqueue = \"{queue}\"", broker.url());
         doctor(&settings, "source orders")
     };
-    let (ok, told) = source("doctors-quorum");
-    assert!(ok && told.len() == 2, "{told:#?}");
-    assert_told(&told, "ok", "0 messages wait");
-    assert_told(&told, "warn", "came back 20 times");
-    let (ok, told) = source("doctors-kept");
-    assert!(ok && told.len() == 1, "what comes back too often is kept elsewhere: {told:#?}");
+    let (ok, findings) = source("doctors-quorum");
+    assert!(ok && findings.len() == 2, "{findings:#?}");
+    assert_finding(&findings, "ok", "0 messages wait");
+    assert_finding(&findings, "warn", "came back 20 times");
+    let (ok, findings) = source("doctors-kept");
+    assert!(ok && findings.len() == 1, "what comes back too often is kept elsewhere: {findings:#?}");
 }
 
 #[test]
@@ -221,14 +225,14 @@ fn a_source_shows_its_certificate_to_a_broker_that_wants_one() {
         let url = format!("url = \"amqps://guest:guest@127.0.0.1:{port}\"\nca = '{}'", ca.display());
         doctor(&format!("{store}\n{url}\n{own}"), "source orders").1
     };
-    assert_told(&source(&clients.settings()), "ok", "0 messages wait");
-    assert_told(&source(""), "fail", "see whether the broker is up");
-    assert_told(&source(&ClientCertificate::new().settings()), "fail", "see whether the broker is up");
+    assert_finding(&source(&clients.settings()), "ok", "0 messages wait");
+    assert_finding(&source(""), "fail", "see whether the broker is up");
+    assert_finding(&source(&ClientCertificate::new().settings()), "fail", "see whether the broker is up");
 }
 
 #[test]
 fn the_doctor_names_the_topics_of_a_sink_that_its_broker_would_not_take() {
-    let told = |sink: &str, topics: &str| {
+    let findings_of = |sink: &str, topics: &str| {
         let store = "kind = \"embedded\"\n[sinks.orders]";
         doctor(&format!("{store}\n{sink}\ntopics = {topics}"), "sink orders").1
     };
@@ -254,17 +258,17 @@ fn the_doctor_names_the_topics_of_a_sink_that_its_broker_would_not_take() {
         });
         let by = |user: &str, topics: &str| {
             let url = format!("url = \"amqp://{user}@127.0.0.1:{}\"", broker.port());
-            told(&format!("kind = \"rabbitmq\"\n{url}"), topics)
+            findings_of(&format!("kind = \"rabbitmq\"\n{url}"), topics)
         };
         let known = "[\"doctors-queue\", \"doctors-exchange/paid\", \"nobody*\"]";
         assert_eq!(by("guest:guest", known).len(), 1, "all is well, and a pattern names no topic");
         let missing = by("guest:guest", "[\"doctors-queue\", \"no-such-queue\", \"no-such-exchange/x\"]");
-        assert_told(&missing, "warn", "no queue \"no-such-queue\"");
-        assert_told(&missing, "warn", "no exchange \"no-such-exchange\"");
+        assert_finding(&missing, "warn", "no queue \"no-such-queue\"");
+        assert_finding(&missing, "warn", "no exchange \"no-such-exchange\"");
         assert_eq!(missing.len(), 3, "{missing:#?}");
         let (user, password) = rabbitmq::FEW;
         let few = by(&format!("{user}:{password}"), "[\"allowed/a\", \"doctors-exchange/paid\"]");
-        assert_told(&few, "warn", "may not publish to the exchange \"doctors-exchange\"");
+        assert_finding(&few, "warn", "may not publish to the exchange \"doctors-exchange\"");
         assert_eq!(few.len(), 2, "{few:#?}");
     }
     if redis::installed() {
@@ -273,18 +277,20 @@ fn the_doctor_names_the_topics_of_a_sink_that_its_broker_would_not_take() {
         let words = ["ACL", "SETUSER", "few", "on", ">secret", "~orders", "~text", "~duly:*", "+@all"];
         server.run::<()>(&words);
         let url = server.url().replace("redis://", "redis://few:secret@");
-        let found =
-            told(&format!("kind = \"redis_streams\"\nurl = \"{url}\""), "[\"orders\", \"text\", \"mail\"]");
-        assert_told(&found, "warn", "\"text\" is a string");
-        assert_told(&found, "warn", "may not write the stream \"mail\"");
+        let found = findings_of(
+            &format!("kind = \"redis_streams\"\nurl = \"{url}\""),
+            "[\"orders\", \"text\", \"mail\"]",
+        );
+        assert_finding(&found, "warn", "\"text\" is a string");
+        assert_finding(&found, "warn", "may not write the stream \"mail\"");
         assert_eq!(found.len(), 3, "{found:#?}");
         assert!(server.run::<Vec<String>>(&["KEYS", "*"]) == ["text"], "nothing is written");
     }
     if nats::installed() {
         let server = Nats::single();
-        let found = told(&format!("kind = \"nats\"\nurl = \"{}\"", server.url()), "[\"orders\"]");
-        assert_told(&found, "warn", "no stream has the subject \"orders\"");
-        assert_told(&found, "ok", "what this user may publish to shows when a message is sent");
+        let found = findings_of(&format!("kind = \"nats\"\nurl = \"{}\"", server.url()), "[\"orders\"]");
+        assert_finding(&found, "warn", "no stream has the subject \"orders\"");
+        assert_finding(&found, "ok", "what this user may publish to shows when a message is sent");
     }
 }
 
@@ -310,10 +316,10 @@ fn the_doctor_names_a_stream_of_nats_that_forgets_ids_before_the_last_retry() {
         );
         doctor(&store, "sink orders").1
     };
-    assert_told(&sink(""), "warn", "ORDERS");
-    let told = sink("retry = { max = \"1m\" }");
-    assert_told(&told, "ok", "answers");
-    assert_eq!(told.len(), 1, "a minute is within the two that NATS remembers: {told:#?}");
+    assert_finding(&sink(""), "warn", "ORDERS");
+    let findings = sink("retry = { max = \"1m\" }");
+    assert_finding(&findings, "ok", "answers");
+    assert_eq!(findings.len(), 1, "a minute is within the two that NATS remembers: {findings:#?}");
 }
 
 #[test]
@@ -330,12 +336,12 @@ fn the_doctor_finds_damage_in_the_data_folder_and_leaves_it_as_it_is() {
         }
         duly.shutdown().await.expect("closed");
     });
-    let look = || {
+    let inspect = || {
         let report = json(&duly(&folder, &["doctor", "--data", "duly-data", "-o", "json"]));
         let all = report["findings"].as_array().expect("findings").clone();
         all.into_iter().find(|finding| finding["check"] == "stored messages").expect("it looks at them")
     };
-    let sound = look();
+    let sound = inspect();
     assert_eq!(sound["state"], "ok", "{sound}");
     assert!(sound["detail"].as_str().expect("words").starts_with("20 "), "{sound}");
     // A bit of every file that holds messages.
@@ -349,7 +355,7 @@ fn the_doctor_finds_damage_in_the_data_folder_and_leaves_it_as_it_is() {
         flipped.push((path, bytes));
     }
     assert!(!flipped.is_empty());
-    let damaged = look();
+    let damaged = inspect();
     assert_eq!(damaged["state"], "fail", "{damaged}");
     for (path, bytes) in flipped {
         assert!(std::fs::read(&path).expect("read") == bytes, "{} was changed", path.display());

@@ -57,7 +57,7 @@ body = "big"
 failure_rate = 7
 "#;
     let problems = load(file, &[]).unwrap_err();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         problems.problems.iter().map(|problem| (problem.path.as_str(), problem.line)).collect();
     let expected = [
         ("listen", 1),
@@ -73,7 +73,7 @@ failure_rate = 7
         ("limits.body", 18),
         ("alerts.failure_rate", 20),
     ];
-    assert_eq!(told, expected.map(|(path, line)| (path, Some(line))), "{problems}");
+    assert_eq!(reported, expected.map(|(path, line)| (path, Some(line))), "{problems}");
 
     let words = problems.to_string();
     assert!(words.starts_with("the configuration has 12 problems:\n"), "{words}");
@@ -142,8 +142,8 @@ fn each_fault_says_what_would_be_right() {
         ("[auth]\ntokens = 3", "auth.tokens", "a list"),
         ("colour = 1\n", "colour", "known here: listen, data"),
     ] {
-        let told = fault(file);
-        assert!(told.starts_with(&format!("{path}: ")) && told.contains(words), "{file}\n{told}");
+        let reported = fault(file);
+        assert!(reported.starts_with(&format!("{path}: ")) && reported.contains(words), "{file}\n{reported}");
     }
 }
 
@@ -172,23 +172,27 @@ fn a_fault_is_not_told_again_by_what_depends_on_it() {
 
 #[test]
 fn the_old_name_of_a_table_is_refused_with_the_new_one() {
-    let told = faults("[scan]\nmin = \"10ms\"", &[]);
-    assert!(told.len() == 1 && told[0].1.contains("it is called sweep now"), "{told:?}");
-    let told = faults("", &[("DULY__SCAN__MIN", "10ms")]);
-    assert!(told.len() == 1 && told[0].1.contains("it is called sweep now"), "{told:?}");
+    let reported = faults("[scan]\nmin = \"10ms\"", &[]);
+    assert!(reported.len() == 1 && reported[0].1.contains("it is called sweep now"), "{reported:?}");
+    let reported = faults("", &[("DULY__SCAN__MIN", "10ms")]);
+    assert!(reported.len() == 1 && reported[0].1.contains("it is called sweep now"), "{reported:?}");
 }
 
 #[test]
 fn a_sink_that_takes_longer_than_the_lease_is_refused() {
-    let told = faults("[store]\nlease = \"5s\"\n[sinks.orders]\nkind = \"kafka\"\ntimeout = \"5s\"", &[]);
+    let reported = faults("[store]\nlease = \"5s\"\n[sinks.orders]\nkind = \"kafka\"\ntimeout = \"5s\"", &[]);
     assert!(
-        told.iter()
+        reported
+            .iter()
             .any(|(path, detail)| path == "sinks.orders.timeout" && detail.contains("store.lease, 5s"))
     );
     for name in ["queue", "a/b"] {
-        let told = faults(&format!("[sinks.\"{name}\"]\nkind = \"kafka\"\n"), &[]);
-        assert!(told.iter().any(|(path, _)| path.trim_matches('"').starts_with("sinks.")), "{told:?}");
-        assert_eq!(told.len(), 2, "{told:?}");
+        let reported = faults(&format!("[sinks.\"{name}\"]\nkind = \"kafka\"\n"), &[]);
+        assert!(
+            reported.iter().any(|(path, _)| path.trim_matches('"').starts_with("sinks.")),
+            "{reported:?}"
+        );
+        assert_eq!(reported.len(), 2, "{reported:?}");
     }
 }
 

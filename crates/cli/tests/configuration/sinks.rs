@@ -86,8 +86,9 @@ fn the_faults_of_a_sink_are_all_told() {
         rate = { burst = 3 }
         retry = { attempts = 0, backof = "fixed" }
     "#;
-    let told = faults(text, &[]);
-    let paths: Vec<&str> = told.iter().map(|(path, _)| path.trim_start_matches("sinks.orders.")).collect();
+    let reported = faults(text, &[]);
+    let paths: Vec<&str> =
+        reported.iter().map(|(path, _)| path.trim_start_matches("sinks.orders.")).collect();
     let expected = [
         "url",
         "metod",
@@ -102,12 +103,12 @@ fn the_faults_of_a_sink_are_all_told() {
     ];
     for path in expected {
         assert!(
-            paths.iter().any(|told| told.split('[').next() == Some(path)),
-            "{path} is not told: {told:#?}"
+            paths.iter().any(|reported| reported.split('[').next() == Some(path)),
+            "{path} is not told: {reported:#?}"
         );
     }
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    let detail = |path: &str| &told.iter().find(|(told, _)| told.ends_with(path)).unwrap().1;
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    let detail = |path: &str| &reported.iter().find(|(reported, _)| reported.ends_with(path)).unwrap().1;
     assert!(detail("metod").contains("did you mean method?"));
     assert!(detail("timeot").contains("did you mean timeout?"));
     assert!(detail("backof").contains("did you mean backoff?"));
@@ -128,9 +129,9 @@ fn a_call_lies_between_one_request_and_the_lease() {
         ("5s", "", "store.lease", "make it longer, or sinks.orders.request_timeout shorter"),
         ("10s", "request_timeout = \"12s\"", "sinks.orders.request_timeout", "make request_timeout shorter"),
     ] {
-        let told = faults(&text(lease, timeout), &[]);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].0 == path && told[0].1.contains(words), "{told:?}");
+        let reported = faults(&text(lease, timeout), &[]);
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(reported[0].0 == path && reported[0].1.contains(words), "{reported:?}");
     }
     assert!(load(&text("5s", "request_timeout = \"3s\""), &[]).is_ok());
     assert!(load(&text("1m", "request_timeout = \"30s\""), &[]).is_ok());
@@ -149,6 +150,6 @@ fn a_rocketmq_sink_may_insist_on_its_copies() {
     let text_without = "[sinks.orders]\nkind = \"rocketmq\"\nnamesrv = \"a:9876\"";
     let SinkSetup { config, .. } = sink(text_without, &environment);
     assert!(format!("{config:?}").contains("accept_weaker: Some(false)"), "{config:?}");
-    let told = faults(&text("\"sometimes\""), &[]);
-    assert!(told.len() == 1 && told[0].0 == "sinks.orders.accept_weaker", "{told:?}");
+    let reported = faults(&text("\"sometimes\""), &[]);
+    assert!(reported.len() == 1 && reported[0].0 == "sinks.orders.accept_weaker", "{reported:?}");
 }

@@ -65,7 +65,7 @@ fn what_is_wrong_with_tokens_is_all_told() {
          [[auth.tokens]]\nname = \"k\"\nroles = [\"produce\"]\ntopics = [\"订单*\", \"shop/*\"]\ntoken = \"{TOKEN}-7\"\n",
         hash = TokenHash::of(TOKEN)
     );
-    let told = faults(&text, &[]);
+    let reported = faults(&text, &[]);
     for (path, words) in [
         ("auth.tokens[0].name", "missing"),
         ("auth.tokens[1].roles", "produce, consume, read, operate, admin"),
@@ -79,7 +79,10 @@ fn what_is_wrong_with_tokens_is_all_told() {
         ("auth.tokens[10]", "the same token"),
         ("auth.tokens[11].ids", "none can match"),
     ] {
-        assert!(told.iter().any(|(at, detail)| at == path && detail.contains(words)), "{path}: {told:#?}");
+        assert!(
+            reported.iter().any(|(at, detail)| at == path && detail.contains(words)),
+            "{path}: {reported:#?}"
+        );
     }
-    assert_eq!(told.len(), 11, "nobody is told besides that there is no token: {told:#?}");
+    assert_eq!(reported.len(), 11, "nobody is told besides that there is no token: {reported:#?}");
 }

@@ -9,7 +9,7 @@ mod ours;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 use testkit::{
-    bench::{process, report::Report},
+    bench::{arguments::Output, process, report::Report},
     servers::redis::{Redis, installed},
 };
 
@@ -27,12 +27,8 @@ pub(crate) struct Arguments {
     /// Rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// `json`: one object per line
-    #[arg(short, long)]
-    output: Option<String>,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What is sent: about a hundred bytes.
@@ -105,7 +101,7 @@ fn main() {
     if !installed() {
         return;
     }
-    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
+    let mut report = arguments.output.report();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     report.alone("load of the machine before", process::load(), "");
     runtime.block_on(run(&mut report, &arguments));

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Takes a timer and its key away, unless somebody is at work on it.
+-- Cancels a timer and deletes its key, unless a handler has it.
 --
 -- KEYS     as in set.lua
--- result   its tries so far, -1 if there is none, -2 if somebody is at work on it
-local tries, _, claim = string.match(redis.call('HGET', KEYS[3], KEYS[4]) or '', '^(%d+) (%d+) (.*)$')
-if not tries then return -1 end
+-- result   its attempts so far, -1 if there is none, -2 if a handler has it
+local attempts, _, claim = string.match(redis.call('HGET', KEYS[3], KEYS[4]) or '', '^(%d+) (%d+) (.*)$')
+if not attempts then return -1 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 if claim ~= '-' and tonumber(redis.call('ZSCORE', KEYS[1], KEYS[4]) or '0') > now then return -2 end
@@ -12,4 +12,4 @@ redis.call('ZREM', KEYS[1], KEYS[4])
 redis.call('HDEL', KEYS[2], KEYS[4])
 redis.call('HDEL', KEYS[3], KEYS[4])
 redis.call('DEL', KEYS[4])
-return tonumber(tries)
+return tonumber(attempts)

@@ -4,11 +4,11 @@
 -- An event has no number, so occurrences are counted. Within one subscription every event is another occurrence, and events of one key
 -- arrive in order. The n-th event of a subscription is the n-th occurrence after the subscription began.
 --
--- KEYS[1]  the record of this key: n, the occurrences acted on; t, the last token; c<n>, when; s<subscription>, how many of them it has heard,
---          the number of the event, and what it was answered
+-- KEYS[1]  the record of this key: n, the occurrences acted on; t, the last token; c<n>, when; s<subscription>, how many of them it has
+--          received, the number of the last event, and the reply to it
 -- ARGV[1]  the subscription
 -- ARGV[2]  when it began, microseconds of this server
--- ARGV[3]  the number of the event within the subscription: the same one asked for twice is answered alike
+-- ARGV[3]  the number of the event within the subscription: a repeated call has the same reply
 -- ARGV[4]  how long the record is kept, milliseconds
 -- ARGV[5]  how many times of occurrences are kept
 -- result   a token to act with, greater than the last; 0 if another acts

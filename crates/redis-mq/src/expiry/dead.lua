@@ -11,16 +11,16 @@ local function forget(key)
   redis.call('HDEL', KEYS[3], key)
 end
 
--- `keep` is 'keep' or 'drop', `most` a length or ''.
-local function add_dead(key, tries, due, reason, keep, most)
+-- `keep` is 'keep' or 'drop', `max_len` a length or ''.
+local function add_dead(key, attempts, due, reason, keep, max_len)
   if keep == 'keep' then
     local entry = {KEYS[4]}
-    if most ~= '' then
-      entry[2], entry[3], entry[4] = 'MAXLEN', '~', most
+    if max_len ~= '' then
+      entry[2], entry[3], entry[4] = 'MAXLEN', '~', max_len
     end
     local fields = {
       '*', 'key', key, 'body', redis.call('HGET', KEYS[2], key) or '', 'duly-due', due,
-      'duly-dead-reason', reason, 'duly-dead-at', string.format('%.0f', now_ms()), 'duly-dead-attempts', tries,
+      'duly-dead-reason', reason, 'duly-dead-at', string.format('%.0f', now_ms()), 'duly-dead-attempts', attempts,
     }
     for i = 1, #fields do
       entry[#entry + 1] = fields[i]

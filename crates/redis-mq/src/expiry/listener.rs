@@ -46,7 +46,7 @@ pub struct ExpiredKey {
 type GapCallback = Arc<dyn Fn(&EventGap) + Send + Sync>;
 
 /// A listener of expiry events before it is [started](Self::start).
-#[must_use = "a listener hears nothing until it is started"]
+#[must_use = "a listener receives nothing until it is started"]
 pub struct ExpiryListener {
     mq: RedisMq,
     prefix: String,
@@ -207,7 +207,7 @@ impl KeyDispatcher {
     /// The token to act with, unless another acts. Asks until there is an answer: asked twice, it is the same.
     async fn claim(&self, key: &str, subscription: &Subscription) -> Option<u64> {
         static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim_event.lua")));
-        // In the slot of the key: the server that told of it has the clock that the subscription began by.
+        // In the slot of the key: the server that published it has the clock that the subscription began by.
         let record =
             format!("{RESERVED_PREFIX}expiry:{{{}}}:{}:{key}", hash_tag(key).unwrap_or(key), self.group);
         let mut call = SCRIPT.key(record);

@@ -41,10 +41,13 @@ pub(super) async fn run(work: HandlerFuture, limit: Duration) -> RunOutcome {
     let why = match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(Ok(Verdict::Done))) => return RunOutcome::Done,
         Ok(Ok(Ok(Verdict::Retry { after, reason }))) => {
-            return RunOutcome::Retry(after, reason.unwrap_or_else(|| "the handler said: retry".into()));
+            return RunOutcome::Retry(
+                after,
+                reason.unwrap_or_else(|| "the handler asked for a retry".into()),
+            );
         }
         Ok(Ok(Ok(Verdict::GiveUp(why)))) => return RunOutcome::GivenUp(why),
-        Ok(Ok(Ok(other))) => format!("the handler said what is not known here: {other:?}"),
+        Ok(Ok(Ok(other))) => format!("the handler returned an unknown verdict: {other:?}"),
         Ok(Ok(Err(why))) => why,
         Ok(Err(panic)) => format!("the handler panicked: {}", panic_message(&*panic)),
         Err(_) => format!("the handler took longer than {limit:?} and was ended"),

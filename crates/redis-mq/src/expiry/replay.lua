@@ -1,5 +1,5 @@
 #!lua
--- Makes a timer of a dead one again, due now and with all its tries, and takes it out of the dead ones.
+-- Replays a dead timer: it is due now with no attempts, and leaves the dead timers.
 --
 -- KEYS     as in dead.lua
 -- ARGV[1]  the id of the dead one

@@ -1,13 +1,13 @@
 #!lua
--- Sets a key that expires, and its shadow: what is to be done then. One that was there before is replaced.
+-- Sets a key that expires, and its shadow: the timer. One that was there before is replaced.
 --
--- KEYS[1]  due: keys by when they are to be looked at, milliseconds
+-- KEYS[1]  due: keys by the time of their next attempt, milliseconds
 -- KEYS[2]  values by key
--- KEYS[3]  states by key: "<tries> <due> <claim>", the claim is "-" if nobody is at it
+-- KEYS[3]  states by key: "<attempts> <due> <claim>", the claim is "-" if there is none
 -- KEYS[4]  the key
 -- ARGV[1]  the value
 -- ARGV[2]  until it expires, milliseconds
--- Another kind of thing, such as a stream, would be gone.
+-- Another kind of value, such as a stream, would be lost.
 local kind = redis.call('TYPE', KEYS[4]).ok
 if kind ~= 'none' and kind ~= 'string' then
   return redis.error_reply('WRONGTYPE the key of a timer holds a ' .. kind)

@@ -172,7 +172,7 @@ impl std::fmt::Debug for ExpiryTimers {
 }
 
 /// A listener of due timers before it is [started](Self::start).
-#[must_use = "nobody works on timers until it is started"]
+#[must_use = "no timer is handled until it is started"]
 pub struct TimerListener<T> {
     timers: ExpiryTimers,
     handler: Handler<ExpiredTimer<Vec<u8>>>,

@@ -21,7 +21,7 @@ pub(crate) struct Lane {
     pub(crate) stream: String,
     pub(crate) group: String,
     pub(crate) consumer: String,
-    tries: String,
+    counts: String,
     due: String,
     dead: String,
     keys: Keys,
@@ -124,7 +124,7 @@ impl Lane {
             stream: keys.stream(priority),
             group: group.to_owned(),
             consumer: consumer.to_owned(),
-            tries: keys.tries(group, priority),
+            counts: keys.counts(group, priority),
             due: keys.due(group, priority),
             dead: keys.dead(),
             keys: keys.clone(),
@@ -138,7 +138,7 @@ impl Lane {
 
     fn call<'a>(&self, script: &'a Script) -> ScriptInvocation<'a> {
         let mut call = script.key(&self.stream);
-        call.key(&self.tries).key(&self.due).key(&self.dead).arg(&self.group);
+        call.key(&self.counts).key(&self.due).key(&self.dead).arg(&self.group);
         call
     }
 
@@ -201,6 +201,14 @@ impl Lane {
         Ok((Page::unpack(entries, trimmed), Some(next).filter(|next| next != "0-0")))
     }
 
+    /// Loads parked entries, in the order of `ids`. Entries of other consumers are left out.
+    pub(crate) async fn load(&self, link: &mut Link, ids: &[String]) -> RedisResult<Page> {
+        let mut call = self.call(&scripts::LOAD);
+        call.arg(&self.consumer).arg(ids);
+        let (entries, trimmed): (Vec<PackedEntry>, Vec<String>) = call.invoke_async(link).await?;
+        Ok(Page::unpack(entries, trimmed))
+    }
+
     /// Records that an attempt of an entry that is not new begins. Returns false if the entry belongs to another
     /// consumer now.
     pub(crate) async fn begin_attempt(
@@ -216,7 +224,7 @@ impl Lane {
 
     /// The position of an ordered group.
     pub(crate) async fn group_position(&self, link: &mut Link) -> RedisResult<NextRead> {
-        self.read_or_locate(link, "where", "", 0).await
+        self.read_or_locate(link, "position", "", 0).await
     }
 
     /// Reads new entries of an ordered group, if it is at `position`.
@@ -239,7 +247,7 @@ impl Lane {
         count: usize,
     ) -> RedisResult<NextRead> {
         let mut call = scripts::READ_ORDERED.key(&self.stream);
-        call.key(self.keys.reader(&self.group)).arg(&self.group).arg(&self.consumer);
+        call.key(self.keys.leader(&self.group)).arg(&self.group).arg(&self.consumer);
         call.arg(what).arg(position).arg(count);
         let (word, reply, position): (String, Vec<StreamReply>, String) = call.invoke_async(link).await?;
         Ok(match word.as_str() {
@@ -252,13 +260,13 @@ impl Lane {
     /// Takes or renews the leadership of an ordered group. Returns whether this consumer leads it for the time of the
     /// lease.
     pub(crate) async fn acquire_leadership(&self, link: &mut Link, lease: Duration) -> RedisResult<bool> {
-        let mut call = scripts::LEADER.key(self.keys.reader(&self.group));
+        let mut call = scripts::LEADER.key(self.keys.leader(&self.group));
         call.arg(&self.consumer).arg(millis(lease)).arg(1).invoke_async(link).await
     }
 
     /// Gives the leadership up.
     pub(crate) async fn release_leadership(&self, link: &mut Link) -> RedisResult<()> {
-        let mut call = scripts::LEADER.key(self.keys.reader(&self.group));
+        let mut call = scripts::LEADER.key(self.keys.leader(&self.group));
         call.arg(&self.consumer).arg(0).arg(0).invoke_async(link).await
     }
 

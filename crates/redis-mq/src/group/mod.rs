@@ -50,7 +50,7 @@ pub struct Stats {
     pub lag: u64,
     /// Entries that were read and are not settled.
     pub pending: u64,
-    /// Pending entries that wait for their retry.
+    /// Pending entries that wait for their retry, or, in an ordered listener, for others of their key.
     pub waiting: u64,
     /// Age of the oldest pending entry.
     pub oldest_pending: Option<Duration>,

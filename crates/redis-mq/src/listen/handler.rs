@@ -42,10 +42,10 @@ impl From<Verdict> for HandlerOutcome {
         match verdict {
             Verdict::Done => Self::Done,
             Verdict::Retry { after, reason } => {
-                Self::Failed { after, why: reason.unwrap_or_else(|| "the handler said: retry".into()) }
+                Self::Failed { after, why: reason.unwrap_or_else(|| "the handler asked for a retry".into()) }
             }
             Verdict::GiveUp(why) => Self::Dead(why),
-            other => Self::failed(format!("the handler said what is not known here: {other:?}")),
+            other => Self::failed(format!("the handler returned an unknown verdict: {other:?}")),
         }
     }
 }

@@ -6,8 +6,11 @@ mod handler;
 mod heartbeat;
 mod in_flight;
 mod janitor;
+mod key_queues;
+mod leader;
 mod listener;
 mod ordered;
+mod parked;
 mod processor;
 mod reader;
 mod reclaimer;
@@ -36,7 +39,7 @@ type Filter = Arc<dyn Fn(&Entry<()>) -> bool + Send + Sync>;
 type OrderingKey = Arc<dyn Fn(&Entry<()>) -> Option<Vec<u8>> + Send + Sync>;
 
 /// A listener before it is [started](Self::start). It uses the [`Settings`] except where a method here overrides them.
-#[must_use = "a listener hears nothing until it is started"]
+#[must_use = "a listener receives nothing until it is started"]
 #[derive(Clone)]
 pub struct Subscription {
     mq: RedisMq,
@@ -158,6 +161,9 @@ impl Subscription {
     /// of different keys run at the same time; entries without a key are not ordered. One consumer of the group leads
     /// and the others stand by, so every consumer of the group must use this. Entries that a lost connection or a dead
     /// process left pending are handled before later ones.
+    ///
+    /// A key that fails, waits for its retry or is slow stops no other key: entries behind it stay pending in Redis,
+    /// without a place in memory. If there are 10,000 of them, the listener reads nothing new until some are handled.
     ///
     /// A process that is paused for longer than its lease (1.25 × the processing timeout) may still finish the entry it
     /// has in flight while the next leader works.

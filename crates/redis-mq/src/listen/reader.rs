@@ -9,10 +9,7 @@ use redis::RedisResult;
 use redis_link::Link;
 use tokio::sync::watch;
 
-use super::{
-    ordered::{Leadership, Ordered},
-    processor::Processor,
-};
+use super::{leader::Leadership, ordered::Ordered, processor::Processor};
 use crate::{
     Priority, clock,
     group::{ClaimedEntry, Lane, Page, read},
@@ -140,7 +137,10 @@ impl Reader {
     /// Waits until at least one call can begin. Returns how many entries to read.
     async fn capacity(&mut self) -> Option<usize> {
         let permits = match &self.ordered {
-            Some(ordered) => &ordered.slots,
+            Some(ordered) => {
+                ordered.room_to_park().await;
+                &ordered.slots
+            }
             None => &self.processor.permits,
         };
         tokio::select! {

@@ -114,6 +114,7 @@ impl Ordered {
         let processor = &self.processor;
         let mut from = Some("0-0".to_owned());
         while let Some(start) = from.take_if(|_| !self.should_stop()) {
+            self.room_to_park().await;
             // Taken before Redis is asked: an entry that is settled meanwhile would look as if nobody had it in flight.
             let known: HashSet<String> = processor
                 .in_flight

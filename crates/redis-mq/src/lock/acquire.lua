@@ -1,12 +1,12 @@
 #!lua
--- Takes a lock that nobody has, with a token greater than every one before.
+-- Acquires a free lock, with a token greater than every one before.
 --
--- KEYS[1]  the lock: "<token> <owner>", gone with its lease
+-- KEYS[1]  the lock: "<token> <owner>", which expires with its lease
 -- KEYS[2]  the last token; it outlives the lock
--- ARGV[1]  the owner: drawn anew for every attempt, so that the same question asked twice has the same answer
+-- ARGV[1]  the owner: random for every attempt, so that a repeated call has the same reply
 -- ARGV[2]  the lease, milliseconds
 -- ARGV[3]  how long the last token is kept after its own time, milliseconds
--- result   1 and the token, or 0 and the milliseconds until the lease of whoever has it ends
+-- result   1 and the token, or 0 and the milliseconds until the lease of its holder ends
 local held = redis.call('GET', KEYS[1])
 if held then
   local token, owner = string.match(held, '^(%d+) (.*)$')

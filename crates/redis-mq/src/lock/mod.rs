@@ -35,14 +35,14 @@
 //!   lock to another holder: also if Redis is unreachable, and right after a pause of the process.
 //! - **Only the holder releases it.** A release after a loss changes nothing for the new holder, and [says
 //!   so](Released::Lost).
-//! - **Tokens only grow**, per lock. They make it safe: between a look at `is_held` and a write to a file, a process
+//! - **Tokens only grow**, per lock. They make it safe: between a check of `is_held` and a write to a file, a process
 //!   may be paused for a minute. Let the owner of the file remember the greatest token and refuse smaller ones.
 //! - **Not reentrant.** A process that asks for a lock which it holds already waits like any other.
 //! - **No queue.** Of those who wait, any may be next. They ask with growing waits, at most half a second apart.
 //!
 //! # Its limits
 //!
-//! Redis replicates after it has answered. If a master dies and a replica takes its place that had not heard of the lock yet, the lock is
+//! Redis replicates after it has answered. If a master dies and a replica takes its place that had not received the lock yet, the lock is
 //! free there, while its holder holds it until its next renewal fails: **two hold it for a part of the lease.** No lock on one Redis can do
 //! better. The token tells them apart, with this much certainty: tokens are the server's time in microseconds, or one more than the last,
 //! whichever is greater. So they grow over a failover, too, although the last one was forgotten, **unless the new master's clock is behind the

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Begins the lease anew, if the lock is still that owner's.
+-- Renews the lease, if the lock is still that owner's.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  "<token> <owner>"

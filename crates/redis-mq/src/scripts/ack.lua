@@ -1,4 +1,4 @@
--- These are done.
+-- Acknowledges entries.
 --
 -- ARGV[1]   the group
 -- ARGV[2..] ids

@@ -1,10 +1,10 @@
--- An entry is about to be handled that is no new one. If it is a suspect it is handled alone, and that is written down before it
--- begins, so that the death of the process is held against it.
+-- Records that an attempt of an entry begins that is not new. A suspect is handled alone, and recorded before it begins, so that a crash
+-- of the process counts against it.
 --
 -- ARGV[1] the group    ARGV[2] the consumer    ARGV[3] the id    ARGV[4] '1' for a suspect
--- ARGV[5] the name of the attempt, '<process>-<number>', which no other has: begun twice, it is counted once; and so is one that the same
---         process begins anew as it does not know whether it has begun, for it lives
--- Result  1 begin, 0 somebody else has it by now, or nobody
+-- ARGV[5] the id of the attempt, unique, '<process>-<number>': a repeated call counts once, and so does a further attempt of a process
+--         that does not know whether the one before was recorded
+-- Result  1 begin, 0 the entry belongs to another consumer, or is not pending
 local holder = pending_entry(ARGV[1], ARGV[3])
 if not holder or holder[2] ~= ARGV[2] then
   return 0

@@ -1,7 +1,7 @@
--- Takes what is to be handled again by now.
+-- Claims entries whose retry is due.
 --
 -- ARGV[1] the group    ARGV[2] the consumer    ARGV[3] how many at most
--- Result  {entries, ids that were trimmed away, ms until the next or -1}; an entry is {id, fields, failures, crashes, 0}
+-- Result  {entries, ids that were trimmed, ms until the next or -1}; an entry is {id, fields, failures, crashes, 0}
 local group, consumer = ARGV[1], ARGV[2]
 local now, entries, trimmed = now_ms(), {}, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, ARGV[3])) do
@@ -14,7 +14,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0
   else
     redis.call('XCLAIM', KEYS[1], group, consumer, 0, id)
     redis.call('ZREM', KEYS[3], id)
-    local failures, crashes = tries(id)
+    local failures, crashes = counts_of(id)
     entries[#entries + 1] = {id, fields, failures, crashes, 0}
   end
 end

@@ -1,12 +1,12 @@
--- Who works in a group that keeps order: one consumer at a time.
+-- Leadership of an ordered group: one consumer at a time.
 --
--- KEYS[1]  who
+-- KEYS[1]  the leader
 -- ARGV[1]  the consumer
--- ARGV[2]  for how many ms, unless it says so again
--- ARGV[3]  '1' to be it, '0' to let go
--- Result   1 it is this one, 0 it is another or nobody
-local who = redis.call('GET', KEYS[1])
-if who and who ~= ARGV[1] then
+-- ARGV[2]  the lease in ms
+-- ARGV[3]  '1' to acquire or renew it, '0' to release it
+-- Result   1 this consumer leads, 0 another one or none
+local leader = redis.call('GET', KEYS[1])
+if leader and leader ~= ARGV[1] then
   return 0
 end
 if ARGV[3] == '0' then

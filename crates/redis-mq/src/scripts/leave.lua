@@ -1,8 +1,8 @@
--- Takes a consumer out of its group, unless it holds something: its pending entries would be forgotten with it.
+-- Removes a consumer from its group, unless it has pending entries: they would be lost with it.
 --
 -- ARGV[1]  the group
 -- ARGV[2]  the consumer
--- Result   1 gone, 0 holds something
+-- Result   1 removed, 0 it has pending entries
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) > 0 then
   return 0
 end

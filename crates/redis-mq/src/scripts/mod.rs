@@ -34,6 +34,7 @@ group_script!(FAIL, "fail.lua");
 group_script!(DEAD_LETTER, "dead_letter.lua");
 group_script!(REQUEUE, "requeue.lua");
 group_script!(DUE, "due.lua");
+group_script!(LOAD, "load.lua");
 group_script!(RECLAIM, "reclaim.lua");
 group_script!(BEGIN_ATTEMPT, "begin_attempt.lua");
 group_script!(HEARTBEAT, "heartbeat.lua");

@@ -1,14 +1,13 @@
--- Takes over what a process left that is gone: pending, idle for so long, and not waiting for its next try. Whoever worked on
--- it died, or lost Redis: all of these are suspects.
+-- Reclaims entries of consumers that died or lost Redis: pending, idle for long, and not waiting for a retry. All of them are suspects.
 --
--- ARGV[1] the group      ARGV[2] the consumer    ARGV[3] idle for at least so many ms
--- ARGV[4] where to begin ARGV[5] how many at most
--- ARGV[6] 'own'    what this consumer itself left before it was started again
---         'idle'    anybody's
---         'pending'  anybody's, and also what waits for its next try, in the order of the stream: for a group that keeps order
---         'missed' the same for a consumer that already works in such a group: also what is its own, idle or not. It holds more than
---                  it knows of, and as it lives it did not die of that: these are no suspects
--- Result  {entries, ids that were trimmed away, where to go on or '0-0'}; an entry is {id, fields, failures, crashes, wait}. Suspects
+-- ARGV[1] the group      ARGV[2] the consumer    ARGV[3] the least idle time in ms
+-- ARGV[4] the first id   ARGV[5] the largest number of entries
+-- ARGV[6] 'own'     entries that this consumer had pending when it last ran
+--         'idle'    entries of any consumer
+--         'pending' the same, and entries that wait for a retry, in stream order: for a new leader of an ordered group
+--         'missed'  the same for a leader, and its own entries, idle or not: it was assigned some without knowing it. The process lives,
+--                   so they are no suspects
+-- Result  {entries, ids that were trimmed, the next id or '0-0'}; an entry is {id, fields, failures, crashes, wait}. Suspects
 --         have a wait of -1, others of 0 ms or more
 local group, consumer, now = ARGV[1], ARGV[2], now_ms()
 local in_order = ARGV[6] == 'pending' or ARGV[6] == 'missed'
@@ -48,7 +47,7 @@ for i = 1, #ids do
   if not due or in_order then
     local fields = fields_of(id)
     if fields then
-      local failures, crashes = tries(id)
+      local failures, crashes = counts_of(id)
       local wait = -1
       if due then
         wait = math.max(0, tonumber(due) - now)

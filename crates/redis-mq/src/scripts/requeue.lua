@@ -1,10 +1,10 @@
--- Pending entries are to be handled again, by anybody, without counting anything.
+-- Makes pending entries due for any consumer. No attempt counts.
 --
 -- ARGV[1]   the group
--- ARGV[2]   the consumer that has them, or '' for whoever has
+-- ARGV[2]   the consumer that owns them, or '' for any
 -- ARGV[3]   ms to wait
 -- ARGV[4..] ids
--- Result    how many of them there are
+-- Result    how many were pending
 local count, at = 0, now_ms() + tonumber(ARGV[3])
 for i = 4, #ARGV do
   local holder = pending_entry(ARGV[1], ARGV[i])

@@ -1,8 +1,8 @@
--- The numbers of a group.
+-- Statistics of a group.
 --
 -- ARGV[1] the group
--- Result  {entries in the stream, not read yet (the most that it can be, where Redis does not know), pending, ms since the oldest pending was sent or -1, waiting for their next try,
---          consumers, dead letters}
+-- Result  {length of the stream, lag (an upper bound where Redis does not know it), pending, age of the oldest pending in ms or -1,
+--          pending and not in flight, consumers, dead letters}
 local known = {}
 if redis.call('EXISTS', KEYS[1]) == 1 then
   for _, reply in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
@@ -20,8 +20,8 @@ local length = redis.call('XLEN', KEYS[1])
 if not known.name then
   return {length, length, 0, -1, 0, 0, dead}
 end
--- After entries were deleted by id Redis may not know how far behind a group is. Counting would read all of them, so it is the most that it
--- can be: all that was added since it read.
+-- After entries were deleted by id, Redis may not know the lag. Counting would read all of them, so this is an upper bound: all that was
+-- added since the last read.
 local lag = known.lag
 if not lag then
   lag = length

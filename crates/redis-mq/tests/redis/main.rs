@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod alarms;
+mod blocked_keys;
 mod bodies;
 mod chaos;
 mod configuration;

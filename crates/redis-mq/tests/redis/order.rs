@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 
 use crate::{Order, next, quick, server::both};
 
-type Heard = mpsc::UnboundedSender<(&'static str, String, u64, bool)>;
+type HandledSender = mpsc::UnboundedSender<(&'static str, String, u64, bool)>;
 
 /// Says what it was given, and fails at first on some.
-async fn listen(mq: &RedisMq, name: &'static str, received: Heard) -> redis_mq::Listener {
+async fn listen(mq: &RedisMq, name: &'static str, received: HandledSender) -> redis_mq::Listener {
     let handler = move |order: Entry<Order>| {
         let fails = order.value.number % 7 == 3 && order.attempt() == 1;
         let key = order.text("customer").unwrap_or_default().to_owned();

@@ -14,18 +14,18 @@ use tokio::sync::mpsc;
 
 use crate::{Order, connect, next, pending, quick, script, wait_until};
 
-type Heard = mpsc::UnboundedReceiver<(u64, u32)>;
+type Attempts = mpsc::UnboundedReceiver<(u64, u32)>;
 
 /// Tells the number and the try of each; the first try of number 1 fails if `moody`.
-async fn listen(mq: &RedisMq, moody: bool) -> (Listener, Heard) {
-    let (reported, telling) = mpsc::unbounded_channel();
+async fn listen(mq: &RedisMq, moody: bool) -> (Listener, Attempts) {
+    let (reported, attempts) = mpsc::unbounded_channel();
     let handler = move |order: Entry<Order>| {
         let (number, attempt) = (order.value.number, order.attempt());
         let _ = reported.send((number, attempt));
         async move { if moody && number == 1 && attempt == 1 { Err("not today") } else { Ok(()) } }
     };
     let subscription = mq.listener("order", handler).consumer("one").ordered_by_field("customer");
-    (subscription.start().await.unwrap(), telling)
+    (subscription.start().await.unwrap(), attempts)
 }
 
 fn order(number: u64) -> Message {
@@ -38,10 +38,10 @@ async fn send(mq: &RedisMq, numbers: impl IntoIterator<Item = u64>) {
     }
 }
 
-async fn numbers(telling: &mut Heard, count: usize) -> Vec<u64> {
+async fn numbers(attempts: &mut Attempts, count: usize) -> Vec<u64> {
     let mut all = Vec::new();
     for _ in 0..count {
-        all.push(next(telling).await.0);
+        all.push(next(attempts).await.0);
     }
     all
 }
@@ -73,10 +73,10 @@ async fn in_order_what_a_read_took_whose_answer_was_lost_comes_before_what_follo
     script::needle(&script::standalone_script(include_str!("../../src/scripts/read_ordered.lua")), &redis);
     proxy.cut_after(b"$4\r\nnext\r\n", 1);
     let cut_off = through(&proxy, quick()).await;
-    let (_, mut telling) = listen(&cut_off, false).await;
+    let (_, mut attempts) = listen(&cut_off, false).await;
     wait_until("the answer was lost", || proxy.needles_met() == 1);
     send(&mq, 4..=5).await;
-    assert_eq!(numbers(&mut telling, 5).await, [1, 2, 3, 4, 5]);
+    assert_eq!(numbers(&mut attempts, 5).await, [1, 2, 3, 4, 5]);
     wait_until("all are acknowledged", || pending(&redis, "order") == 0);
     cut_off.shutdown().await.unwrap();
     mq.shutdown().await.unwrap();
@@ -89,9 +89,9 @@ async fn in_order_a_read_that_redis_executes_late_is_noticed_before_anything_els
     }
     let redis = Redis::single();
     let mq = connect(&redis, quick()).await;
-    let (_, mut telling) = listen(&mq, false).await;
+    let (_, mut attempts) = listen(&mq, false).await;
     send(&mq, [0]).await;
-    assert_eq!(numbers(&mut telling, 1).await, [0]);
+    assert_eq!(numbers(&mut attempts, 1).await, [0]);
     for round in 0..5 {
         // As if a connection that the listener has given up had been served: two are handed out under its name, and nobody has them.
         let late = "for i = 1, 2 do redis.call('XADD', 'order', '*', 'body', '{\"number\":' .. (ARGV[1] + i) .. '}', 'customer', 'a') end
@@ -99,7 +99,7 @@ async fn in_order_a_read_that_redis_executes_late_is_noticed_before_anything_els
         let first = 10 * (round + 1);
         redis.run::<redis::Value>(&["EVAL", late, "0", &first.to_string()]);
         send(&mq, [first + 3]).await;
-        assert_eq!(numbers(&mut telling, 3).await, [first + 1, first + 2, first + 3]);
+        assert_eq!(numbers(&mut attempts, 3).await, [first + 1, first + 2, first + 3]);
     }
     wait_until("all are acknowledged", || pending(&redis, "order") == 0);
     mq.shutdown().await.unwrap();
@@ -154,11 +154,11 @@ async fn in_order_all_priorities_of_a_killed_leader_are_handled_before_what_foll
     };
     wait_until("it has them", || streams.iter().all(|stream| held(stream)));
     drop(child);
-    let (_, mut telling) = listen(&mq, false).await;
+    let (_, mut attempts) = listen(&mq, false).await;
     for (tens, priority) in [(10, Priority::High), (20, Priority::Normal), (30, Priority::Low)] {
         mq.send_message("order", &order(tens + 4).priority(priority)).await.unwrap();
     }
-    let all = numbers(&mut telling, 12).await;
+    let all = numbers(&mut attempts, 12).await;
     for tens in [10, 20, 30] {
         let of: Vec<_> = all.iter().filter(|number| **number / 10 * 10 == tens).map(|n| n - tens).collect();
         assert_eq!(of, [1, 2, 3, 4], "in the order of the stream: {all:?}");
@@ -180,8 +180,8 @@ async fn in_order_a_take_over_that_failed_is_done_again_before_anything_is_read(
     proxy.cut_before(&script::needle(&take, &redis), 1);
     send(&mq, [4]).await;
     let cut_off = through(&proxy, quick()).await;
-    let (_, mut telling) = listen(&cut_off, false).await;
-    assert_eq!(numbers(&mut telling, 4).await, [1, 2, 3, 4]);
+    let (_, mut attempts) = listen(&cut_off, false).await;
+    assert_eq!(numbers(&mut attempts, 4).await, [1, 2, 3, 4]);
     assert_eq!(proxy.needles_met(), 1);
     wait_until("all are acknowledged", || pending(&redis, "order") == 0);
     cut_off.shutdown().await.unwrap();
@@ -189,24 +189,31 @@ async fn in_order_a_take_over_that_failed_is_done_again_before_anything_is_read(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_order_a_try_that_could_not_be_begun_is_begun_again_before_what_follows() {
+async fn in_order_a_retry_that_could_not_be_loaded_is_loaded_again_before_what_follows() {
     if !installed() {
         return;
     }
-    let redis = Redis::single();
-    let proxy = Proxy::to(redis.port());
-    let begin = script::group_script(include_str!("../../src/scripts/begin_attempt.lua"));
-    proxy.cut_before(&script::needle(&begin, &redis), 1);
-    let mq = through(&proxy, quick()).await;
-    let (_, mut telling) = listen(&mq, true).await;
-    let direct = connect(&redis, quick()).await;
-    send(&direct, 1..=2).await;
-    assert_eq!([next(&mut telling).await, next(&mut telling).await], [(1, 1), (1, 2)]);
-    assert_eq!(next(&mut telling).await, (2, 1));
-    assert_eq!(proxy.needles_met(), 1);
-    wait_until("all are acknowledged", || pending(&redis, "order") == 0);
-    mq.shutdown().await.unwrap();
-    direct.shutdown().await.unwrap();
+    for is_executed in [false, true] {
+        let redis = Redis::single();
+        let proxy = Proxy::to(redis.port());
+        let load = script::group_script(include_str!("../../src/scripts/load.lua"));
+        let call = script::needle(&load, &redis);
+        if is_executed {
+            proxy.cut_after(&call, 1)
+        } else {
+            proxy.cut_before(&call, 1)
+        }
+        let mq = through(&proxy, quick()).await;
+        let (_, mut attempts) = listen(&mq, true).await;
+        let direct = connect(&redis, quick()).await;
+        send(&direct, 1..=2).await;
+        assert_eq!([next(&mut attempts).await, next(&mut attempts).await], [(1, 1), (1, 2)]);
+        assert_eq!(next(&mut attempts).await, (2, 1));
+        assert_eq!(proxy.needles_met(), 1);
+        wait_until("all are acknowledged", || pending(&redis, "order") == 0);
+        mq.shutdown().await.unwrap();
+        direct.shutdown().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,8 +229,8 @@ async fn in_order_a_suspect_that_could_not_be_begun_is_begun_again_before_what_f
     let direct = connect(&redis, quick()).await;
     send(&direct, [2]).await;
     let mq = through(&proxy, quick()).await;
-    let (_, mut telling) = listen(&mq, false).await;
-    assert_eq!(numbers(&mut telling, 2).await, [1, 2]);
+    let (_, mut attempts) = listen(&mq, false).await;
+    assert_eq!(numbers(&mut attempts, 2).await, [1, 2]);
     wait_until("all are acknowledged", || pending(&redis, "order") == 0);
     mq.shutdown().await.unwrap();
     direct.shutdown().await.unwrap();
@@ -240,10 +247,10 @@ async fn in_order_a_failure_that_could_not_be_written_down_holds_back_what_follo
     // As often as it is told again.
     proxy.cut_before(&script::needle(&fail, &redis), 3);
     let mq = through(&proxy, quick()).await;
-    let (_, mut telling) = listen(&mq, true).await;
+    let (_, mut attempts) = listen(&mq, true).await;
     let direct = connect(&redis, quick()).await;
     send(&direct, 1..=2).await;
-    let all = [next(&mut telling).await.0, next(&mut telling).await.0, next(&mut telling).await.0];
+    let all = [next(&mut attempts).await.0, next(&mut attempts).await.0, next(&mut attempts).await.0];
     assert_eq!(all[..2], [1, 1], "{all:?}");
     wait_until("all are acknowledged", || pending(&redis, "order") == 0);
     mq.shutdown().await.unwrap();
@@ -257,9 +264,9 @@ async fn one_group_keeps_the_order_of_a_topic_and_of_its_dead_letters_at_the_sam
     }
     let redis = Redis::single();
     let mq = connect(&redis, quick()).await;
-    let (_, mut telling) = listen(&mq, false).await;
+    let (_, mut attempts) = listen(&mq, false).await;
     send(&mq, [1]).await;
-    assert_eq!(numbers(&mut telling, 1).await, [1]);
+    assert_eq!(numbers(&mut attempts, 1).await, [1]);
     let (reported, mut dying) = mpsc::unbounded_channel();
     let dead = mq.dead_letters("order").unwrap();
     let handler = move |order: Entry<Order>| {
@@ -280,14 +287,14 @@ async fn in_order_a_listener_goes_on_when_the_stream_was_deleted_and_when_redis_
     }
     let redis = Redis::single();
     let mq = connect(&redis, quick()).await;
-    let (_, mut telling) = listen(&mq, false).await;
+    let (_, mut attempts) = listen(&mq, false).await;
     send(&mq, [1]).await;
-    assert_eq!(numbers(&mut telling, 1).await, [1]);
+    assert_eq!(numbers(&mut attempts, 1).await, [1]);
     redis.run::<()>(&["DEL", "order"]);
     send(&mq, 2..=3).await;
-    assert_eq!(numbers(&mut telling, 2).await, [2, 3]);
+    assert_eq!(numbers(&mut attempts, 2).await, [2, 3]);
     redis.restart();
     while mq.send_message("order", &order(4)).await.is_err() {}
-    while next(&mut telling).await.0 != 4 {}
+    while next(&mut attempts).await.0 != 4 {}
     mq.shutdown().await.unwrap();
 }

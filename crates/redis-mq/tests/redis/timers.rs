@@ -394,7 +394,7 @@ async fn a_timer_with_which_every_process_dies_is_given_up_as_well() {
     let dead = || redis.run::<usize>(&["XLEN", "redis-mq:timers:{order:}:order::dead"]);
     wait_until("it is given up", || dead() == 1);
     let letter = timers.dead(None, 10).await.unwrap().remove(0);
-    assert!(letter.reason.contains("nothing was heard"), "{letter:?}");
+    assert!(letter.reason.contains("was lost in the last of its"), "{letter:?}");
     assert_eq!(letter.attempts, 1);
     assert!(timers.remove_dead(&letter.id).await.unwrap());
     assert_eq!(timers.dead_count().await.unwrap(), 0);

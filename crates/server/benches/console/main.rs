@@ -7,7 +7,7 @@ mod browser;
 
 use std::time::Duration;
 
-use browser::{Browser, Look};
+use browser::{Browser, Window};
 use clap::Parser;
 use duly::Message;
 use duly_core::schedule::Random;
@@ -18,6 +18,7 @@ use duly_server::{
 use serde_json::json;
 use testkit::{
     bench::{
+        arguments::Output,
         process::{self, now},
         report::Report,
     },
@@ -36,12 +37,8 @@ struct Arguments {
     /// Messages that wait
     #[arg(long, default_value_t = 10_000_000)]
     pending: u64,
-    /// `json`: one object per line
-    #[arg(short, long)]
-    output: Option<String>,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn main() {
@@ -53,7 +50,7 @@ fn main() {
 }
 
 async fn run(arguments: &Arguments) {
-    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
+    let mut report = arguments.output.report();
     let folder = tempfile::tempdir().unwrap();
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -130,7 +127,7 @@ async fn traffic(duly: duly::Duly) {
 
 /// Opens a screen in a fresh browser and presses one of its buttons: when something is first to be seen, and how long its scripts run for.
 async fn watch(report: &mut Report, name: &str, url: &str, button: &str) {
-    let browser = Browser::open(url, Look::default()).await;
+    let browser = Browser::open(url, Window::default()).await;
     browser.until("document.querySelector('main .bar-slot, main tbody tr')").await;
     let paint = "return performance.getEntriesByName('first-contentful-paint')[0].startTime";
     report.alone(format!("{name}: first paint"), browser.run(paint).await.as_f64().unwrap(), "ms");
@@ -157,8 +154,8 @@ async fn watch(report: &mut Report, name: &str, url: &str, button: &str) {
 async fn script_seconds(browser: &Browser) -> f64 {
     let cdp = |cmd: &str| json!({"cmd": cmd, "params": {}});
     browser.post("/goog/cdp/execute", cdp("Performance.enable")).await;
-    let told = browser.post("/goog/cdp/execute", cdp("Performance.getMetrics")).await;
-    let metrics = told["metrics"].as_array().unwrap();
+    let reply = browser.post("/goog/cdp/execute", cdp("Performance.getMetrics")).await;
+    let metrics = reply["metrics"].as_array().unwrap();
     let script = metrics.iter().find(|metric| metric["name"] == "ScriptDuration").unwrap();
     script["value"].as_f64().unwrap()
 }

@@ -7,10 +7,10 @@ use testkit::servers::chromium;
 
 use crate::{
     bed::{Bed, ONE},
-    browser::Look,
+    browser::Window,
 };
 
-const PHONE: Look = Look { width: 390, height: 844, ..Look::WIDE };
+const PHONE: Window = Window { width: 390, height: 844, ..Window::WIDE };
 
 /// Each screen, and what is there once it is drawn.
 const SCREENS: [(&str, &str); 9] = [
@@ -58,8 +58,8 @@ async fn fill(bed: &Bed) {
     }
 }
 
-async fn look_at_all(look: Look, theme: &str) {
-    let (Some(axe), Some(bed)) = (chromium::axe(), Bed::new(look).await) else { return };
+async fn check_all(window: Window, theme: &str) {
+    let (Some(axe), Some(bed)) = (chromium::axe(), Bed::new(window).await) else { return };
     fill(&bed).await;
     let browser = &bed.browser;
     browser.run(&format!("localStorage.setItem('duly.theme', '{theme}')")).await;
@@ -77,17 +77,17 @@ async fn look_at_all(look: Look, theme: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_screen_is_for_everybody_in_the_light() {
-    look_at_all(Look::default(), "light").await;
+    check_all(Window::default(), "light").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_screen_is_for_everybody_in_the_dark() {
-    look_at_all(Look::default(), "dark").await;
+    check_all(Window::default(), "dark").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_screen_is_for_everybody_on_a_phone() {
-    look_at_all(PHONE, "light").await;
+    check_all(PHONE, "light").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,12 +4,12 @@ use duly::Message;
 
 use crate::{
     bed::{Bed, ONE},
-    browser::Look,
+    browser::Window,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_sent_seen_coming_and_seen_delivered() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     let browser = &bed.browser;
     bed.screen("#/send").await;
     browser.write("input[list='send-topics']", "hello").await;
@@ -37,7 +37,7 @@ async fn a_message_is_sent_seen_coming_and_seen_delivered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_cancelled_and_undone() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     let long = r#"{"n":12345678901234567890,"a":[1.10]}"#;
     let browser = &bed.browser;
     for (id, kind, text) in
@@ -60,7 +60,7 @@ async fn a_message_is_cancelled_and_undone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_are_cancelled_only_when_their_number_is_typed() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     for n in 0..500 {
         bed.duly().send(Message::to("many").id(format!("m-{n}")).after(duly::hours(1))).await.unwrap();
     }
@@ -85,7 +85,7 @@ async fn five_hundred_are_cancelled_only_when_their_number_is_typed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_after_the_count_is_not_cancelled_with_what_was_counted() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     for n in 0..20 {
         bed.duly().send(Message::to("many").id(format!("m-{n}")).after(duly::hours(2))).await.unwrap();
     }
@@ -106,7 +106,7 @@ async fn what_comes_after_the_count_is_not_cancelled_with_what_was_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_grouped_by_what_their_receivers_said() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     for (id, error) in [("a", "no such order"), ("b", "no such order"), ("c", "the card was refused")] {
         bed.duly().send(Message::to("work").id(id)).await.unwrap();
         let received = bed.duly().receive("work", ONE).await.unwrap();
@@ -129,7 +129,7 @@ async fn dead_letters_are_grouped_by_what_their_receivers_said() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_is_replayed() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     let tries = duly::RetryOverride { attempts: Some(1), ..duly::RetryOverride::default() };
     bed.duly().send(Message::to("work").id("poison").retry(tries)).await.unwrap();
     let received = bed.duly().receive("work", ONE).await.unwrap();

@@ -10,7 +10,7 @@ use duly_server::{
 use serde_json::{Value, json};
 use testkit::servers::chromium;
 
-use crate::browser::{Browser, Look};
+use crate::browser::{Browser, Window};
 
 /// One message, however long it takes on a slow machine.
 pub(crate) const ONE: Receive =
@@ -24,11 +24,11 @@ pub(crate) struct Bed {
 
 impl Bed {
     /// None if there is no Chromium here; that has been said out loud.
-    pub(crate) async fn new(look: Look) -> Option<Self> {
-        Self::with(look, |_| {}).await
+    pub(crate) async fn new(window: Window) -> Option<Self> {
+        Self::with(window, |_| {}).await
     }
 
-    pub(crate) async fn with(look: Look, set: impl FnOnce(&mut Config)) -> Option<Self> {
+    pub(crate) async fn with(window: Window, set: impl FnOnce(&mut Config)) -> Option<Self> {
         if !chromium::installed() {
             return None;
         }
@@ -40,7 +40,7 @@ impl Bed {
         };
         set(&mut config);
         let running = serve::start(config).await.unwrap();
-        let browser = Browser::open(&format!("http://{}/", running.addr()), look).await;
+        let browser = Browser::open(&format!("http://{}/", running.addr()), window).await;
         Some(Self { browser, running, _folder: folder })
     }
 

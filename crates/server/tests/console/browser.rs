@@ -21,33 +21,33 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 const UNTIL: &str = "
     const [limit, done] = arguments, end = performance.now() + limit;
     const holds = () => (EXPRESSION);
-    const look = () => {
+    const poll = () => {
       let is = false;
       try { is = holds(); } catch {}
       if (is) done(null);
       else if (performance.now() > end) done(`${location.href}\\n${document.body.innerText}`);
-      else setTimeout(look, 30);
+      else setTimeout(poll, 30);
     };
-    look();";
+    poll();";
 
 pub(crate) struct Browser {
     driver: Chromium,
     session: String,
 }
 
-/// How the browser is set up.
-pub(crate) struct Look {
+/// The window of the browser, and its language.
+pub(crate) struct Window {
     pub(crate) language: &'static str,
     pub(crate) width: u32,
     pub(crate) height: u32,
 }
 
-impl Look {
+impl Window {
     /// English, on a screen on somebody's desk.
     pub(crate) const WIDE: Self = Self { language: "en-GB", width: 1280, height: 900 };
 }
 
-impl Default for Look {
+impl Default for Window {
     fn default() -> Self {
         Self::WIDE
     }
@@ -55,7 +55,7 @@ impl Default for Look {
 
 impl Browser {
     /// A fresh browser at this address.
-    pub(crate) async fn open(url: &str, look: Look) -> Self {
+    pub(crate) async fn open(url: &str, window: Window) -> Self {
         let driver = Chromium::start();
         let profile = driver.folder().join("profile").display().to_string();
         let mut options = json!({
@@ -63,13 +63,14 @@ impl Browser {
             "args": [
                 "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
                 "--disable-dev-shm-usage",
-                "--no-first-run", format!("--lang={}", look.language), format!("--accept-lang={}", look.language),
-                format!("--window-size={},{}", look.width, look.height), format!("--user-data-dir={profile}"),
+                "--no-first-run", format!("--lang={}", window.language), format!("--accept-lang={}", window.language),
+                format!("--window-size={},{}", window.width, window.height), format!("--user-data-dir={profile}"),
             ],
         });
-        if look.width < NARROW {
+        if window.width < NARROW {
             // No window of a desktop is as narrow as a phone.
-            let metrics = json!({"width": look.width, "height": look.height, "pixelRatio": 2, "touch": true});
+            let metrics =
+                json!({"width": window.width, "height": window.height, "pixelRatio": 2, "touch": true});
             options["mobileEmulation"] = json!({"deviceMetrics": metrics});
         }
         let wanted = json!({"capabilities": {"alwaysMatch": {

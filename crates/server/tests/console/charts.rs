@@ -3,11 +3,11 @@
 use duly::Message;
 use serde_json::{Value, json};
 
-use crate::{bed::Bed, browser::Look};
+use crate::{bed::Bed, browser::Window};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_failed_shows_no_rows_of_the_one_before() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     bed.duly().send(Message::to("later").id("old-row").after(duly::hours(1))).await.unwrap();
     let browser = &bed.browser;
     bed.screen("#/messages?topic=later").await;
@@ -26,7 +26,7 @@ async fn a_list_that_failed_shows_no_rows_of_the_one_before() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_of_a_month_shows_dates() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     let browser = &bed.browser;
     browser.press(".seg button", "Month").await;
     // 18 Nov 12:00, and each of them another.
@@ -55,7 +55,7 @@ const RECORD: &str = "
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_axis_of_an_empty_backlog_has_whole_and_distinct_labels() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     let browser = &bed.browser;
     browser.until("document.querySelector('[aria-label=Backlog] canvas')").await;
     browser.run(RECORD).await;

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::{
     bed::{Bed, ONE},
-    browser::Look,
+    browser::Window,
 };
 
-const CHINESE: Look = Look { language: "zh-CN", ..Look::WIDE };
+const CHINESE: Window = Window { language: "zh-CN", ..Window::WIDE };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_in_chinese_tells_of_alerts_and_durability_in_chinese() {

@@ -4,11 +4,11 @@ use duly::Message;
 use duly_server::auth::{Role, Token, Tokens};
 use serde_json::json;
 
-use crate::{bed::Bed, browser::Look, proxy};
+use crate::{bed::Bed, browser::Window, proxy};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_full_of_markup_is_shown_as_text() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     let evil = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
     let message =
         Message::to("later").id("evil").text(evil).tag("<b>tag</b>").property("x-note", "<i>note</i>");
@@ -34,7 +34,7 @@ async fn a_body_full_of_markup_is_shown_as_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn language_and_theme_change_and_stay() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     let browser = &bed.browser;
     browser.see("Upcoming").await;
     browser.press(".bar button", "中文").await;
@@ -57,7 +57,7 @@ async fn language_and_theme_change_and_stay() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_lead_to_search_help_and_screens() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     let browser = &bed.browser;
     browser.see("Upcoming").await;
     browser.key("?").await;
@@ -78,7 +78,7 @@ async fn a_token_is_asked_for_and_a_reader_can_only_look() {
     let readers = |config: &mut duly_server::config::Config| {
         config.tokens = Tokens::new(vec![Token::new("guest", "read-me-and-no-more", &[Role::Read], &[])]);
     };
-    let Some(bed) = Bed::with(Look::default(), readers).await else { return };
+    let Some(bed) = Bed::with(Window::default(), readers).await else { return };
     bed.duly().send(Message::to("later").id("one").after(duly::hours(1))).await.unwrap();
     let browser = &bed.browser;
     browser.write("input[type=password]", "wrong").await;
@@ -101,7 +101,7 @@ async fn a_token_is_asked_for_and_a_reader_can_only_look() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn below_a_path_of_a_proxy_it_shows_and_changes_as_anywhere() {
-    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let Some(bed) = Bed::new(Window::default()).await else { return };
     bed.duly().send(Message::to("later").id("one").after(duly::hours(1))).await.unwrap();
     let proxy = proxy::before(bed.addr()).await;
     let browser = &bed.browser;

@@ -127,11 +127,11 @@ async fn a_token_hears_of_its_own_topics_without_naming_one() {
             }
         }
     };
-    let heard = tokio::select! {
-        heard = tenants.0.raw(follow, "own-end") => heard,
+    let received = tokio::select! {
+        received = tenants.0.raw(follow, "own-end") => received,
         () = acts => unreachable!(),
     };
-    assert!(!heard.contains("theirs") && !heard.contains("cancelled"), "{heard}");
+    assert!(!received.contains("theirs") && !received.contains("cancelled"), "{received}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

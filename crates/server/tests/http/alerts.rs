@@ -90,10 +90,10 @@ async fn a_token_hears_of_the_alerts_of_its_topics_and_of_no_others() {
     }
     assert_eq!(tenants.sends("all-admin", "own").await, "");
     let raised = |scope: &str| format!("\"scope\":\"{scope}\"");
-    let heard = until(&mut own, &raised("own")).await;
-    assert_eq!(heard.matches("event: alert").count(), 1, "{heard}");
-    assert!(!heard.contains("theirs"), "{heard}");
-    let heard = until(&mut all, &raised("own")).await;
-    assert_eq!(heard.matches("event: alert").count(), 3, "{heard}");
-    assert!(heard.contains(&raised("theirs")), "{heard}");
+    let received = until(&mut own, &raised("own")).await;
+    assert_eq!(received.matches("event: alert").count(), 1, "{received}");
+    assert!(!received.contains("theirs"), "{received}");
+    let received = until(&mut all, &raised("own")).await;
+    assert_eq!(received.matches("event: alert").count(), 3, "{received}");
+    assert!(received.contains(&raised("theirs")), "{received}");
 }

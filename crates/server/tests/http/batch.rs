@@ -146,7 +146,7 @@ async fn an_error_repeats_only_the_beginning_of_what_was_sent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn half_items_of_many_batches_do_not_fill_the_memory() {
     let bed = Bed::new().await;
-    let (busy, mut heard) = tokio::sync::mpsc::channel(1);
+    let (busy, mut received) = tokio::sync::mpsc::channel(1);
     for _ in 0..24 {
         let (addr, busy) = (bed.addr(), busy.clone());
         tokio::spawn(async move {
@@ -166,7 +166,7 @@ async fn half_items_of_many_batches_do_not_fill_the_memory() {
             }
         });
     }
-    tokio::time::timeout(SOON, heard.recv()).await.expect("one batch too many is told so");
+    tokio::time::timeout(SOON, received.recv()).await.expect("one batch too many is told so");
     assert_eq!(bed.get("/livez").await.status, 200);
 }
 

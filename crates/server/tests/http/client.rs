@@ -162,9 +162,11 @@ async fn the_client_without_its_token_is_refused_and_an_absent_server_is_unreach
     let known = stranger.token(token).unwrap();
     assert_eq!(known.whoami().await.unwrap().name.as_deref(), Some("shop"));
     bed.stop().await;
-    let gone = known.stats().await.unwrap_err();
+    let unreachable = known.stats().await.unwrap_err();
     assert!(
-        matches!(gone, Error::Unreachable { .. }) && gone.is_transient() && !gone.is_maybe_done(),
-        "{gone:?}"
+        matches!(unreachable, Error::Unreachable { .. })
+            && unreachable.is_transient()
+            && !unreachable.is_maybe_done(),
+        "{unreachable:?}"
     );
 }

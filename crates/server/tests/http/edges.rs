@@ -123,8 +123,8 @@ async fn what_is_beyond_an_edge_is_refused_by_its_path() {
             let Err(problems) = load(&format!("{path} = {value}\n"), &target) else {
                 panic!("{path} = {value} is accepted");
             };
-            let told: Vec<_> = problems.problems.iter().map(|problem| problem.path.as_str()).collect();
-            assert_eq!(told, [*path], "{path} = {value}: {problems}");
+            let reported: Vec<_> = problems.problems.iter().map(|problem| problem.path.as_str()).collect();
+            assert_eq!(reported, [*path], "{path} = {value}: {problems}");
         }
     }
     // Each within its own range, and together not.

@@ -45,10 +45,10 @@ async fn a_follower_hears_of_each_step() {
     let received = bed.receive("a", 1).await;
     let nack = json!({"receipts": [received[0]["receipt"]]}).to_string();
     bed.post("/v1/queues/a/nack", nack).await;
-    let heard = until(&mut all, "event: dead").await;
-    assert!(heard.contains("event: accepted") && heard.contains("\"lane\":\"queue/a\""), "{heard}");
-    let heard = until(&mut dead, "\"reason\":\"exhausted\"").await;
-    assert!(!heard.contains("accepted"), "{heard}");
+    let received = until(&mut all, "event: dead").await;
+    assert!(received.contains("event: accepted") && received.contains("\"lane\":\"queue/a\""), "{received}");
+    let received = until(&mut dead, "\"reason\":\"exhausted\"").await;
+    assert!(!received.contains("accepted"), "{received}");
     assert_eq!(bed.get("/v1/events?colour=red").await.code(), "bad_query");
 }
 

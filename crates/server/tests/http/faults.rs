@@ -381,7 +381,7 @@ async fn no_answer_speaks_the_language_of_the_parser() {
     let bed = Bed::new().await;
     let api = bed.get("/openapi.json").await.json();
     let mut refused = 0;
-    let mut look = |answer: &Answer, what: &str| {
+    let mut check = |answer: &Answer, what: &str| {
         if answer.status.is_success() {
             return;
         }
@@ -415,16 +415,16 @@ async fn no_answer_speaks_the_language_of_the_parser() {
                     "properties" => json!({"a": value}),
                     _ => value.clone(),
                 };
-                look(&bed.post(&path, body.to_string()).await, &format!("{path} {body}"));
+                check(&bed.post(&path, body.to_string()).await, &format!("{path} {body}"));
                 body[field] = value;
-                look(&bed.post(&path, body.to_string()).await, &format!("{path} {body}"));
+                check(&bed.post(&path, body.to_string()).await, &format!("{path} {body}"));
             }
         }
     }
     for query in ["limit=-1", "limit=x", "limit=", "limit=99999999999999999999", "buckets=1.5", "colour=red"]
     {
         for path in ["/v1/messages", "/v1/dead", "/v1/queues", "/v1/forecast"] {
-            look(&bed.get(&format!("{path}?{query}")).await, &format!("{path}?{query}"));
+            check(&bed.get(&format!("{path}?{query}")).await, &format!("{path}?{query}"));
         }
     }
     assert!(refused > 300, "only {refused} calls were refused");

@@ -12,17 +12,17 @@ async fn the_example_of_the_contract_is_answered_as_written() {
         r#"{"topic":"order","json":{"order": 42},"delay":"15m","id":"order-42","properties":{"tenant":"a"}}"#;
     let answer = bed.post("/v1/messages", body).await;
     assert_eq!(answer.status, 201);
-    let told = answer.json();
+    let reply = answer.json();
     for (field, value) in [("id", "order-42"), ("sink", "queue"), ("topic", "order"), ("state", "pending")] {
-        assert_eq!(told[field], value);
+        assert_eq!(reply[field], value);
     }
-    assert_eq!(told["duplicate"], false);
-    let at = duly::parse_time(told["deliver_at"].as_str().unwrap()).unwrap();
-    assert_eq!(told["deliver_at_ms"], at.as_millis());
+    assert_eq!(reply["duplicate"], false);
+    let at = duly::parse_time(reply["deliver_at"].as_str().unwrap()).unwrap();
+    assert_eq!(reply["deliver_at_ms"], at.as_millis());
 
     let again = bed.post("/v1/messages", body).await;
     assert_eq!((again.status.as_u16(), again.json()["duplicate"].clone()), (200, json!(true)));
-    assert_eq!(again.json()["deliver_at_ms"], told["deliver_at_ms"]);
+    assert_eq!(again.json()["deliver_at_ms"], reply["deliver_at_ms"]);
     let other = bed.post("/v1/messages", body.replace("42}", "43}")).await;
     assert_eq!(other.code(), "id_conflict");
 

@@ -86,9 +86,9 @@ async fn one_connection_too_many_is_told_so() {
 async fn a_receiver_that_goes_away_takes_nothing_along() {
     let bed = Bed::new().await;
     for _ in 0..20 {
-        let mut gone = TcpStream::connect(bed.addr()).await.unwrap();
-        gone.write_all(b"POST /v1/queues/a/receive HTTP/1.1\r\nhost: localhost\r\ncontent-length: 27\r\n\r\n{\"wait\":\"20s\",\"lease\":\"1s\"}").await.unwrap();
-        drop(gone);
+        let mut abandoned = TcpStream::connect(bed.addr()).await.unwrap();
+        abandoned.write_all(b"POST /v1/queues/a/receive HTTP/1.1\r\nhost: localhost\r\ncontent-length: 27\r\n\r\n{\"wait\":\"20s\",\"lease\":\"1s\"}").await.unwrap();
+        drop(abandoned);
         let id = bed.send(json!({"topic": "a"})).await;
         let received = bed.receive("a", 1).await;
         // An answer that was written before the server saw that the client is gone is lost: that counts a try, and only then.

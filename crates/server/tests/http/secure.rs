@@ -104,8 +104,8 @@ async fn a_proxy_before_a_server_without_tokens_is_warned_of() {
     let bed = Bed::new().await;
     assert!(warnings(&bed).await.is_null());
     bed.call_with(Method::GET, "/v1/stats", "", &[("x-forwarded-for", "10.0.0.1")]).await;
-    let told = warnings(&bed).await;
-    assert!(told[0].as_str().is_some_and(|words| words.contains("auth.tokens")), "{told}");
+    let reported = warnings(&bed).await;
+    assert!(reported[0].as_str().is_some_and(|words| words.contains("auth.tokens")), "{reported}");
     // With tokens, whoever reaches the proxy still needs one.
     let bed = Bed::with(|config| {
         config.tokens = Tokens::new(vec![Token::new("root", "rule-me", &[Role::Admin], &[])]);

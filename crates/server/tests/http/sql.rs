@@ -132,10 +132,10 @@ async fn a_message_can_be_cancelled_rescheduled_given_up_and_replayed_and_people
             (json!("twice"), json!("exhausted"))
         );
         let yes = if matches!(server, Server::Mysql(_)) { ["1", "0"] } else { ["t", "f"] };
-        let [gone, kept] = yes;
+        let [removed, kept] = yes;
         assert_eq!(
             statuses(),
-            format!("cancelled\tCANCELLED\t{gone}\nsooner\tDELIVERED\t{gone}\ntwice\tFAILED\t{kept}")
+            format!("cancelled\tCANCELLED\t{removed}\nsooner\tDELIVERED\t{removed}\ntwice\tFAILED\t{kept}")
         );
 
         bed.restart().await;
@@ -224,8 +224,8 @@ async fn the_library_takes_the_address_of_a_database() {
             Server::Mysql(_) => duly::Duly::builder().postgres(url.as_str(), "a"),
             Server::Postgres(_) => duly::Duly::builder().mysql(url.as_str(), "a"),
         };
-        let told = swapped.start().await.err().unwrap().to_string();
-        assert!(told.contains("this is an address of"), "{told}");
+        let error = swapped.start().await.err().unwrap().to_string();
+        assert!(error.contains("this is an address of"), "{error}");
     }
 }
 

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use broker::{KINDS, Keep};
 use clap::{Parser, ValueEnum};
-use testkit::bench::{process, report::Report};
+use testkit::bench::{arguments::Output, process};
 
 #[derive(Parser)]
 pub(crate) struct Arguments {
@@ -65,12 +65,8 @@ pub(crate) struct Arguments {
     /// outage: messages that come due in each second, in all
     #[arg(long, default_value_t = 1_000)]
     pub(crate) due: u64,
-    /// `json`: one object per line
-    #[arg(short, long)]
-    output: Option<String>,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -87,7 +83,7 @@ enum Case {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
+    let mut report = arguments.output.report();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let wanted = |case| arguments.only.is_empty() || arguments.only.contains(&case);
     let among = |name: &str| arguments.brokers.is_empty() || arguments.brokers.iter().any(|one| one == name);

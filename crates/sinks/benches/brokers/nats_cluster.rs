@@ -136,10 +136,10 @@ impl Broker for NatsCluster {
     }
 
     fn pause(&self) {
-        self.cluster.nodes().iter().for_each(nats::Nats::pause);
+        self.cluster.nodes().iter().for_each(|node| node.pause());
     }
 
     fn cont(&self) {
-        self.cluster.nodes().iter().for_each(nats::Nats::cont);
+        self.cluster.nodes().iter().for_each(|node| node.cont());
     }
 }

@@ -11,11 +11,16 @@ mod many;
 use by_hand::Entry;
 use clap::Parser;
 use testkit::{
-    bench::{process, report::Report},
+    bench::{
+        arguments::{self, Cases, Output},
+        report::Report,
+    },
     servers::redis,
 };
+use tokio::runtime::Runtime;
 
 #[derive(Parser)]
+#[command(after_help = "Cases of --only: backlog, late, two, many")]
 pub(crate) struct Arguments {
     /// Messages that are due already
     #[arg(long, default_value_t = 200_000)]
@@ -38,15 +43,10 @@ pub(crate) struct Arguments {
     /// Bytes of a body
     #[arg(long, default_value_t = 100)]
     pub(crate) body: usize,
-    /// Only these, with commas between: backlog, late, two, many
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// `json`: one object per line
-    #[arg(short, long)]
-    output: Option<String>,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    cases: Cases,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn main() {
@@ -54,27 +54,25 @@ fn main() {
     if !redis::installed() {
         return;
     }
-    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
-    report.alone("load of the machine before", process::load(), "");
-    if wanted("backlog") {
-        let plain = by_hand::plain_backlog(&mut report, &arguments);
-        let bare = by_hand::bare_backlog(&mut report, &arguments, Entry::Bare);
-        let like = by_hand::bare_backlog(&mut report, &arguments, Entry::LikeOurs);
-        runtime.block_on(duly_side::backlog(&mut report, &arguments, [plain, bare, like]));
+    arguments::run(&arguments.output, |report, runtime| run(&arguments, report, runtime));
+}
+
+fn run(arguments: &Arguments, report: &mut Report, runtime: &Runtime) {
+    if arguments.cases.wants("backlog") {
+        let plain = by_hand::plain_backlog(report, arguments);
+        let bare = by_hand::bare_backlog(report, arguments, Entry::Bare);
+        let like = by_hand::bare_backlog(report, arguments, Entry::LikeOurs);
+        runtime.block_on(duly_side::backlog(report, arguments, [plain, bare, like]));
     }
-    if wanted("two") {
-        let one = runtime.block_on(duly_side::nodes(&mut report, &arguments, 1, None));
-        runtime.block_on(duly_side::nodes(&mut report, &arguments, 2, Some(one)));
+    if arguments.cases.wants("two") {
+        let one = runtime.block_on(duly_side::nodes(report, arguments, 1, None));
+        runtime.block_on(duly_side::nodes(report, arguments, 2, Some(one)));
     }
-    if wanted("late") {
-        let plain = by_hand::plain_late(&mut report, &arguments);
-        runtime.block_on(duly_side::late(&mut report, &arguments, plain));
+    if arguments.cases.wants("late") {
+        let plain = by_hand::plain_late(report, arguments);
+        runtime.block_on(duly_side::late(report, arguments, plain));
     }
-    if wanted("many") {
-        runtime.block_on(many::waiting(&mut report, &arguments));
+    if arguments.cases.wants("many") {
+        runtime.block_on(many::waiting(report, arguments));
     }
-    report.alone("load of the machine after", process::load(), "");
-    report.finish();
 }

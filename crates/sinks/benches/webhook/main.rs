@@ -22,6 +22,7 @@ use duly_stores::MemoryStore;
 use http::Response;
 use testkit::{
     bench::{
+        arguments::Output,
         process,
         report::{Report, quantile},
     },
@@ -50,12 +51,8 @@ struct Arguments {
     /// slow, silent: for so many seconds
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// `json`: one object per line
-    #[arg(short, long)]
-    output: Option<String>,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,7 +69,7 @@ enum Case {
 
 fn main() {
     let arguments = Arguments::parse();
-    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
+    let mut report = arguments.output.report();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let wanted = |case| arguments.only.is_empty() || arguments.only.contains(&case);
     report.alone("load of the machine before", process::load(), "");

@@ -11,11 +11,16 @@ mod rates;
 
 use clap::Parser;
 use testkit::{
-    bench::{process, report::Report},
+    bench::{
+        arguments::{self, Cases, Output},
+        report::Report,
+    },
     servers::{mysql, postgres, redis},
 };
+use tokio::runtime::Runtime;
 
 #[derive(Parser)]
+#[command(after_help = "Cases of --only: mysql, postgres, many, late, memory")]
 pub(crate) struct Arguments {
     /// Messages that wait for later meanwhile
     #[arg(long, default_value_t = 1_000_000)]
@@ -38,15 +43,10 @@ pub(crate) struct Arguments {
     /// Bytes of a body
     #[arg(long, default_value_t = 100)]
     pub(crate) body: usize,
-    /// Only these, with commas between: mysql, postgres, many, late, memory
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// `json`: one object per line
-    #[arg(short, long)]
-    output: Option<String>,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    cases: Cases,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn main() {
@@ -54,24 +54,22 @@ fn main() {
     if !(redis::installed() && mysql::installed() && postgres::installed()) {
         return;
     }
-    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
-    report.alone("load of the machine before", process::load(), "");
+    arguments::run(&arguments.output, |report, runtime| run(&arguments, report, runtime));
+}
+
+fn run(arguments: &Arguments, report: &mut Report, runtime: &Runtime) {
     for kind in [bed::Kind::Mysql, bed::Kind::Postgres] {
-        if wanted(kind.name()) {
-            runtime.block_on(rates::measure(&mut report, &arguments, kind));
+        if arguments.cases.wants(kind.name()) {
+            runtime.block_on(rates::measure(report, arguments, kind));
         }
-        if wanted("many") {
-            runtime.block_on(many::claims(&mut report, &arguments, kind));
+        if arguments.cases.wants("many") {
+            runtime.block_on(many::claims(report, arguments, kind));
         }
     }
-    if wanted("late") {
-        runtime.block_on(late::lateness(&mut report, &arguments));
+    if arguments.cases.wants("late") {
+        runtime.block_on(late::lateness(report, arguments));
     }
-    if wanted("memory") {
-        runtime.block_on(many::memory(&mut report, &arguments));
+    if arguments.cases.wants("memory") {
+        runtime.block_on(many::memory(report, arguments));
     }
-    report.alone("load of the machine after", process::load(), "");
-    report.finish();
 }

@@ -2,11 +2,13 @@
 
 use std::{
     fs::{self, File},
+    net::{Ipv4Addr, TcpStream},
     path::Path,
     sync::Mutex,
+    time::Duration,
 };
 
-use super::{port_lease::PortLease, process::Process, user::User};
+use super::{port_lease::PortLease, process::Process, user::User, wait_until};
 
 /// A program on a port and in a folder of its own, which stay over restarts.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A place for `program`, which does not run yet.
+    /// A port and a folder for `program`, which does not run yet.
     pub fn new(program: &str) -> Self {
         Self::of(program, None)
     }
@@ -48,6 +50,22 @@ impl Program {
         let log = File::options().create(true).append(true).open(self.folder().join("log")).unwrap();
         *self.process.lock().unwrap() =
             Some(Process::with_output(&self.program, arguments, self.user, log.into()));
+    }
+
+    /// Waits until it is ready.
+    ///
+    /// # Panics
+    /// If it ends before, or is not ready in time.
+    pub(super) fn wait_until_ready(&self, name: &str, within: Duration, mut is_ready: impl FnMut() -> bool) {
+        wait_until(&format!("{name} is ready"), within, || {
+            assert!(self.is_alive(), "{name} did not start:\n{}", self.log());
+            is_ready()
+        });
+    }
+
+    /// Whether it accepts connections at its port.
+    pub fn is_listening(&self) -> bool {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).is_ok()
     }
 
     /// What it wrote to its standard error, over all restarts.
@@ -87,10 +105,7 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::servers::wait_until;
 
     #[test]
     fn a_program_is_started_again_and_its_log_stays() {

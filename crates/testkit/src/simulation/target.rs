@@ -95,7 +95,7 @@ impl Target {
     }
 
     /// One message at the target; `None`: it never answers.
-    fn meet(&self, message: &StoredMessage) -> Option<DeliveryResult> {
+    fn receive(&self, message: &StoredMessage) -> Option<DeliveryResult> {
         let id = &message.id;
         let fail = |kind| Some(Err(SinkError::new(kind, "as the dice fell")));
         let (world, reaction) = (&self.world, self.reaction(&message.topic));
@@ -160,7 +160,7 @@ impl Sink for Target {
                 self.world.ledger().was_outage(&message.id);
                 Some(Err(SinkError::new(SinkErrorKind::Unreachable, "away")))
             } else {
-                self.meet(message)
+                self.receive(message)
             };
             match result {
                 Some(result) => outcomes.report(index, result),

@@ -2,13 +2,13 @@
 
 use duly_core::{DeadReason, Outcome, State, store::Changed};
 
-use super::{Lab, bench::*};
+use super::{Lab, harness::*};
 
 const DONE: Changed = Changed::Done { maybe_delivered: false };
 
 /// Cancelled before the claim, it never goes out.
 pub async fn cancel_before_the_claim_is_done(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("due", 0), message("later", 500)]).await;
     assert_eq!([t.cancel("due").await, t.cancel("later").await], [DONE, DONE]);
     t.pass(1000);
@@ -20,7 +20,7 @@ pub async fn cancel_before_the_claim_is_done(lab: &Lab) {
 
 /// From the claim on it is too late, and the answer says where the message stands.
 pub async fn cancel_after_the_claim_is_too_late(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     for (text, state) in [("flying", State::InFlight), ("delivered", State::Delivered), ("dead", State::Dead)]
     {
         t.bring(message(text, 0), state).await;
@@ -31,7 +31,7 @@ pub async fn cancel_after_the_claim_is_too_late(lab: &Lab) {
 
 /// An id that was never here is unknown to all four.
 pub async fn cancel_of_a_stranger_is_unknown(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept([message("known", 0)]).await;
     assert_eq!(t.cancel("stranger").await, Changed::Unknown);
     assert_eq!(t.reschedule("stranger", 5).await, Changed::Unknown);
@@ -44,7 +44,7 @@ pub async fn cancel_of_a_stranger_is_unknown(lab: &Lab) {
 
 /// If a try may have arrived, a cancel is done and says so; a plain failure raises no doubt.
 pub async fn cancel_after_an_unknown_outcome_says_maybe(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept(["unknown", "failed", "lost"].map(|text| message(text, 0))).await;
     for leased in t.claim(10).await {
         match leased.message.id.as_str() {
@@ -63,7 +63,7 @@ pub async fn cancel_after_an_unknown_outcome_says_maybe(lab: &Lab) {
 
 /// Earlier or later, into the past or out of it: the last word counts.
 pub async fn reschedule_moves_both_ways(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 1000), message("b", 1000), message("c", 0), message("d", 60_000)]).await;
     assert_eq!(t.reschedule("a", 500).await, DONE);
     assert_eq!(t.reschedule("b", 2000).await, DONE);
@@ -80,7 +80,7 @@ pub async fn reschedule_moves_both_ways(lab: &Lab) {
 
 /// What is in flight or ended cannot be moved.
 pub async fn reschedule_in_flight_is_too_late(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     for (text, state) in [
         ("flying", State::InFlight),
         ("delivered", State::Delivered),
@@ -96,7 +96,7 @@ pub async fn reschedule_in_flight_is_too_late(lab: &Lab) {
 
 /// What waits too long is a dead letter without a claim; what was claimed or moved meanwhile is not.
 pub async fn expire_gives_up_what_waits(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.bring(message("flying", 0), State::InFlight).await;
     t.accept([message("late", 0), message("moved", 500)]).await;
     t.pass(1000);
@@ -117,7 +117,7 @@ pub async fn expire_gives_up_what_waits(lab: &Lab) {
 
 /// A replayed dead letter is due now, with all its attempts before it.
 pub async fn replay_starts_afresh(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let leased = t.claim_one("a").await;
     t.retry(&leased, 0, Outcome::Failed).await;
@@ -135,7 +135,7 @@ pub async fn replay_starts_afresh(lab: &Lab) {
 
 /// Purged, a dead letter was never here, but the books remember.
 pub async fn purge_forgets(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.bring(message("a", 0), State::Dead).await;
     assert_eq!(t.purge("a").await, DONE);
     assert_eq!(t.get("a").await, None);

@@ -5,11 +5,11 @@ use duly_core::{
     store::{Claim, Holder, Settled, Settlement},
 };
 
-use super::{Lab, bench::*};
+use super::{Lab, harness::*};
 
 /// Results ascend by ready time, then priority descending, then id; nothing is early by a millisecond.
 pub async fn claim_is_ordered_and_never_early(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     let with = |text: &str, due, priority| {
         let mut message = message(text, due);
         message.priority = Priority::new(priority).unwrap();
@@ -29,7 +29,7 @@ pub async fn claim_is_ordered_and_never_early(lab: &Lab) {
 
 /// A claim gives messages of its own lane only; a push sink is one lane whatever the topic.
 pub async fn claim_takes_one_lane_only(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept([message_for("queue", "a", "qa", 0), message_for("queue", "b", "qb", 0)]).await;
     t.accept([message_for("kafka", "a", "ka", 0), message_for("kafka", "b", "kb", 0)]).await;
     let kafka = message_for("kafka", "a", "x", 0).lane();
@@ -41,7 +41,7 @@ pub async fn claim_takes_one_lane_only(lab: &Lab) {
 
 /// However much waits undrained in one lane, another gives what is due at once.
 pub async fn a_full_lane_does_not_hide_another(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept((0..3000).map(|n| message_for("queue", "full", &format!("f{n}"), n % 7))).await;
     t.accept([message_for("queue", "free", "one", 3)]).await;
     t.pass(10);
@@ -53,7 +53,7 @@ pub async fn a_full_lane_does_not_hide_another(lab: &Lab) {
 
 /// Nobody else is given the message before the lease ends; then somebody is.
 pub async fn claim_hides_until_the_lease_ends(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     t.claim_one("a").await;
     assert_eq!(t.record("a").await.state, State::InFlight);
@@ -71,7 +71,7 @@ pub async fn claim_hides_until_the_lease_ends(lab: &Lab) {
 
 /// A lease that ran out uses up an attempt, its history says so, and the next claim too.
 pub async fn a_lost_lease_counts_an_attempt(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let first = t.claim_one("a").await;
     assert_eq!((first.attempt, first.lost), (1, LeaseLoss::None));
@@ -92,7 +92,7 @@ pub async fn a_client_that_was_given_one_loses_it_alone(lab: &Lab) {
         (Holder::Client, 2, LeaseLoss::InBatch),
         (Holder::ClientOfMany, 1, LeaseLoss::InBatch),
     ] {
-        let mut t = lab.bench().await;
+        let mut t = lab.harness().await;
         t.accept(["a", "b"][..count].iter().map(|text| message(text, 0))).await;
         let first = t.claimed(&lane("work"), 10, holder).await.messages;
         assert_eq!(first.len(), count);
@@ -116,7 +116,7 @@ pub async fn a_client_that_was_given_one_loses_it_alone(lab: &Lab) {
 
 /// A later claim has the larger fencing token, of the same message and of another.
 pub async fn tokens_grow(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept([message("a", 0), message("b", 0)]).await;
     let first = t.claim_one("a").await;
     let other = t.claim_one("b").await;
@@ -130,7 +130,7 @@ pub async fn tokens_grow(lab: &Lab) {
 
 /// A claim gives either messages never lost, or exactly one that was.
 pub async fn what_was_lost_is_claimed_alone(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept(["b", "c", "d"].map(|text| message(text, 5))).await;
     t.pass(5);
     assert_eq!(t.claim(10).await.len(), 3);
@@ -153,7 +153,7 @@ pub async fn what_was_lost_is_claimed_alone(lab: &Lab) {
 
 /// Nothing of the lane is due before `next`, and what is due then is given then.
 pub async fn claim_says_when_to_look_again(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     let work = lane("work");
     assert_eq!(t.claimed(&work, 10, Holder::Process).await.next, None);
     t.accept([message("soon", 700), message("later", 90_000), message("far", 40 * 24 * 3600 * 1000)]).await;
@@ -179,7 +179,7 @@ pub async fn claim_says_when_to_look_again(lab: &Lab) {
 
 /// A look ahead hides nothing that is inserted behind it, also after wall time stepped back.
 pub async fn an_earlier_insert_after_a_look_is_found(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("later", 5000)]).await;
     t.sweep(&["work"]).await;
     assert_eq!(ids(&t.claim(10).await), [""; 0]);
@@ -201,7 +201,7 @@ pub async fn an_earlier_insert_after_a_look_is_found(lab: &Lab) {
 
 /// Paused, a lane gives nothing; resumed, everything. Other lanes never notice.
 pub async fn a_paused_lane_gives_nothing(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0), message("b", 50), message_for("queue", "free", "c", 0)]).await;
     let held = t.claim_one("a").await;
     t.store().set_paused(&lane("work"), true).await.unwrap();
@@ -221,7 +221,7 @@ pub async fn a_paused_lane_gives_nothing(lab: &Lab) {
 pub async fn a_claim_stops_at_its_byte_budget(lab: &Lab) {
     // Small enough for the smallest window of a store, and together more than one claim gives.
     const LARGE: usize = 48 * 1024;
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     let all: Vec<_> = (0..400).map(|n| format!("m{n:03}")).collect();
     let large = |text: &String| {
         let mut large = message(text, 0);

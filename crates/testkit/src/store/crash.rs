@@ -5,11 +5,11 @@ use duly_core::{
     store::{Changed, Holder, Settled, Settlement},
 };
 
-use super::{Lab, bench::*};
+use super::{Lab, harness::*};
 
 /// Whatever was answered "accepted" is there, due when it was due.
 pub async fn what_was_accepted_survives_a_crash(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept((0..100).map(|n| message(&format!("m{n:03}"), n))).await;
     t.accept([message("year", 366 * 24 * 3600 * 1000)]).await;
     t.crash().await;
@@ -25,7 +25,7 @@ pub async fn what_was_accepted_survives_a_crash(lab: &Lab) {
 
 /// Delivered stays delivered, dead stays dead, a retry keeps its time and count.
 pub async fn what_was_settled_survives_a_crash(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.bring(message("delivered", 0), State::Delivered).await;
     t.bring(message("dead", 0), State::Dead).await;
     t.bring(message("purged", 0), State::Dead).await;
@@ -47,7 +47,7 @@ pub async fn what_was_settled_survives_a_crash(lab: &Lab) {
 
 /// A cancel or a reschedule that was answered is never undone.
 pub async fn what_was_cancelled_or_moved_survives_a_crash(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept(["cancelled", "earlier", "later"].map(|text| message(text, 1000))).await;
     t.cancel("cancelled").await;
     t.reschedule("earlier", 500).await;
@@ -65,7 +65,7 @@ pub async fn what_was_cancelled_or_moved_survives_a_crash(lab: &Lab) {
 
 /// What a process held when it died is ready at once, and the try counts.
 pub async fn process_claims_are_lost_by_a_crash_and_count(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept(["a", "b"].map(|text| message(text, 0))).await;
     let held = t.claim(10).await;
     t.crash().await;
@@ -82,7 +82,7 @@ pub async fn process_claims_are_lost_by_a_crash_and_count(lab: &Lab) {
 
 /// A client's receipt is good at the next process too.
 pub async fn client_claims_survive_a_crash(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept(["a", "b", "c"].map(|text| message(text, 0))).await;
     let held = t.claimed(&lane("work"), 10, Holder::Client).await.messages;
     t.crash().await;
@@ -101,7 +101,7 @@ pub async fn client_claims_survive_a_crash(lab: &Lab) {
 
 /// The next process's monotonic clock begins anywhere; the lease goes on regardless.
 pub async fn client_claims_survive_a_clock_that_starts_anew(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.pass(3_600_000);
     t.accept([message("a", 0)]).await;
     let held = t.claimed(&lane("work"), 10, Holder::Client).await.messages;
@@ -124,7 +124,7 @@ pub async fn client_claims_survive_a_clock_that_starts_anew(lab: &Lab) {
 
 /// A client that never comes back loses its claim after the crash as before it.
 pub async fn client_claims_end_with_their_lease_after_a_crash(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let held = t.claimed(&lane("work"), 10, Holder::Client).await.messages;
     t.crash().await;
@@ -136,7 +136,7 @@ pub async fn client_claims_end_with_their_lease_after_a_crash(lab: &Lab) {
 
 /// Wall time stepped back before the crash: a client's lease still ends within its own length.
 pub async fn a_crash_makes_no_lease_longer(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.pass(3_600_000);
     t.accept([message("a", 0)]).await;
     t.claimed(&lane("work"), 10, Holder::Client).await;
@@ -149,7 +149,7 @@ pub async fn a_crash_makes_no_lease_longer(lab: &Lab) {
 
 /// If a suspect was in flight when the process died, it alone is blamed; the others are only to be looked at alone.
 pub async fn a_suspect_in_flight_at_a_crash_is_blamed_alone(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("suspect", 0), message_for("queue", "mail", "suspected", 0)]).await;
     t.claim_one("suspect").await;
     t.crash().await;
@@ -178,7 +178,7 @@ pub async fn a_suspect_in_flight_at_a_crash_is_blamed_alone(lab: &Lab) {
 
 /// Fencing tokens never start again: an old receipt must not fit a new claim.
 pub async fn tokens_grow_across_a_crash(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let mut last = 0;
     for round in 0..6 {
@@ -192,7 +192,7 @@ pub async fn tokens_grow_across_a_crash(lab: &Lab) {
 
 /// Closed and opened again, everything is as it was.
 pub async fn every_state_survives_a_clean_reopen(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     let states = [State::Delivered, State::Dead, State::Cancelled, State::Pending];
     for state in states {
         t.bring(message(state.as_str(), 0), state).await;

@@ -7,14 +7,14 @@ use duly_core::{
     store::{Changed, Claim, Holder, Inserted, Settle, Settled, Settlement, StoreErrorKind},
 };
 
-use super::{Lab, bench::*};
+use super::{Lab, harness::*};
 
 const DONE: Changed = Changed::Done { maybe_delivered: false };
 const PAST_THE_LEASE: u64 = LEASE.as_millis() as u64 + 1;
 
 /// Pending, in flight, delivered, dead: a duplicate that shows the first one's time and state. Cancelled: afresh.
 pub async fn the_same_id_again_is_judged_by_its_state(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     for state in [State::InFlight, State::Delivered, State::Dead, State::Cancelled, State::Pending] {
         let text = state.as_str();
         t.bring(message(text, 0), state).await;
@@ -30,7 +30,7 @@ pub async fn the_same_id_again_is_judged_by_its_state(lab: &Lab) {
 
 /// One Duly, one name space.
 pub async fn ids_are_unique_across_sinks_and_topics(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept([message_for("queue", "a", "x", 0)]).await;
     for (sink, topic) in [("queue", "b"), ("kafka", "a")] {
         assert_eq!(t.insert(message_for(sink, topic, "x", 0)).await, Inserted::Conflict);
@@ -39,7 +39,7 @@ pub async fn ids_are_unique_across_sinks_and_topics(lab: &Lab) {
 
 /// A batch is judged as if its messages came one after the other.
 pub async fn the_same_id_twice_in_one_batch_is_a_duplicate(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     let mut other = message("a", 0);
     other.body = Body::text("other");
     let answers = t.try_insert(vec![message("a", 5), message("a", 9), other, message("b", 0)]).await.unwrap();
@@ -50,7 +50,7 @@ pub async fn the_same_id_twice_in_one_batch_is_a_duplicate(lab: &Lab) {
 
 /// One answer per item, in the order of the items, for every call that takes many.
 pub async fn a_batch_is_answered_in_its_order(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept(["a", "b", "c"].map(|text| message(text, 0))).await;
     let leased = t.claim(3).await;
     t.deliver(&leased[1]).await;
@@ -67,7 +67,7 @@ pub async fn a_batch_is_answered_in_its_order(lab: &Lab) {
 
 /// Beyond the limit nothing of the batch is taken; known ids need no room; room returns as messages leave.
 pub async fn more_pending_than_allowed_is_refused_whole(lab: &Lab) {
-    let t = lab.bench_with(Keep { pending_max: 3, ..Keep::default() }).await;
+    let t = lab.harness_with(Keep { pending_max: 3, ..Keep::default() }).await;
     t.accept([message("a", 0), message("b", 0)]).await;
     let error = t.try_insert(vec![message("c", 0), message("d", 0)]).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::TooMany);
@@ -81,7 +81,7 @@ pub async fn more_pending_than_allowed_is_refused_whole(lab: &Lab) {
 
 /// Priority decides within a millisecond only.
 pub async fn priority_never_overtakes_an_older_time(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     let high = |text: &str, due| {
         let mut message = message(text, due);
         message.priority = Priority::new(9).unwrap();
@@ -96,7 +96,7 @@ pub async fn priority_never_overtakes_an_older_time(lab: &Lab) {
 
 /// Many at once claim from one lane: nobody gets what another has.
 pub async fn two_claimers_never_share_a_message(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept((0..500).map(|n| message(&format!("m{n:03}"), 0))).await;
     let claimers: Vec<_> = (0..8)
         .map(|_| {
@@ -123,7 +123,7 @@ pub async fn two_claimers_never_share_a_message(lab: &Lab) {
 
 /// A look ahead decides nothing: the claim does.
 pub async fn what_was_cancelled_after_a_look_is_never_given(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 50), message("b", 50), message("c", 0)]).await;
     t.sweep(&["work"]).await;
     assert_eq!(ids(&t.claim(1).await), ["c"]);
@@ -134,7 +134,7 @@ pub async fn what_was_cancelled_after_a_look_is_never_given(lab: &Lab) {
 
 /// A stale entry of a look ahead neither comes early nor hides the message.
 pub async fn what_was_moved_after_a_look_comes_at_its_new_time(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("later", 50), message("earlier", 80), message("there-and-back", 50)]).await;
     t.sweep(&["work"]).await;
     assert_eq!(ids(&t.claim(10).await), [""; 0]);
@@ -158,7 +158,7 @@ pub async fn what_was_moved_after_a_look_comes_at_its_new_time(lab: &Lab) {
 
 /// Wall time steps back while a message is in flight: its next try still waits for the due time.
 pub async fn a_retry_is_never_before_the_due_time(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept(["a", "b"].map(|text| message(text, 60_000))).await;
     t.pass(60_000);
     let leased = t.claim(2).await;
@@ -173,7 +173,7 @@ pub async fn a_retry_is_never_before_the_due_time(lab: &Lab) {
 
 /// Only the token of the claim that holds the message settles it.
 pub async fn a_forged_receipt_settles_nothing(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept([message("a", 0), message("waiting", 9999)]).await;
     let leased = t.claim_one("a").await;
     let genuine = &leased.receipt;
@@ -192,7 +192,7 @@ pub async fn a_forged_receipt_settles_nothing(lab: &Lab) {
 
 /// An answer, even a bad one, clears a message of having killed its process.
 pub async fn a_lost_lease_that_is_settled_is_no_longer_suspect(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept(["a", "b"].map(|text| message(text, 0))).await;
     t.claim(2).await;
     t.pass(PAST_THE_LEASE);
@@ -210,7 +210,7 @@ pub async fn a_lost_lease_that_is_settled_is_no_longer_suspect(lab: &Lab) {
 
 /// Handed back, it is as it was before the claim, suspicion included.
 pub async fn a_suspect_that_is_released_stays_one(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     t.claim_one("a").await;
     t.pass(PAST_THE_LEASE);
@@ -224,7 +224,7 @@ pub async fn a_suspect_that_is_released_stays_one(lab: &Lab) {
 
 /// Lost while it was claimed alone, it is the suspect.
 pub async fn a_suspect_lost_again_is_lost_alone(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     for (attempt, lost) in
         [(1, LeaseLoss::None), (2, LeaseLoss::InBatch), (3, LeaseLoss::Alone), (4, LeaseLoss::Alone)]
@@ -239,7 +239,7 @@ pub async fn a_suspect_lost_again_is_lost_alone(lab: &Lab) {
 
 /// Per lane: nothing is due before then. Lanes with nothing to come are left out.
 pub async fn the_sweep_names_the_next_time_of_each_lane(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 300), message("b", 40_000), message_for("queue", "mail", "m", 800)]).await;
     t.accept([message_for("queue", "unasked", "u", 0)]).await;
     let sweep = t.sweep(&["work", "mail", "empty"]).await;
@@ -259,7 +259,7 @@ pub async fn the_sweep_names_the_next_time_of_each_lane(lab: &Lab) {
 
 /// Whoever sleeps until then misses no lost lease.
 pub async fn the_sweep_names_the_next_end_of_a_lease(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     assert_eq!(t.sweep(&["work"]).await.next_lease_end, None);
     t.accept([message("a", 0), message("b", 0)]).await;
     t.claim_one("a").await;
@@ -277,7 +277,7 @@ pub async fn the_sweep_names_the_next_end_of_a_lease(lab: &Lab) {
 
 /// Ten years ahead is a day like any other.
 pub async fn far_future_messages_wait_for_their_day(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     let day = 24 * 3600 * 1000;
     let dues = [1, 30, 366, 3652].map(|days| (format!("d{days}"), days * day));
     t.accept(dues.iter().map(|(text, due)| message(text, *due))).await;
@@ -296,7 +296,7 @@ pub async fn far_future_messages_wait_for_their_day(lab: &Lab) {
 
 /// A reschedule between tries changes the time and nothing else.
 pub async fn a_reschedule_of_the_waiting_keeps_its_tries(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let leased = t.claim_one("a").await;
     t.retry(&leased, 60_000, Outcome::Unknown).await;
@@ -310,7 +310,7 @@ pub async fn a_reschedule_of_the_waiting_keeps_its_tries(lab: &Lab) {
 
 /// A replay is the same message again, and stays known under its id.
 pub async fn replay_keeps_id_and_content(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.bring(message("a", 0), State::Dead).await;
     t.pass(100);
     assert_eq!(t.replay("a").await, DONE);
@@ -326,7 +326,7 @@ pub async fn replay_keeps_id_and_content(lab: &Lab) {
 
 /// In every other state the answer is: too late, and nothing happens.
 pub async fn only_dead_letters_are_replayed_or_purged(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     for state in [State::InFlight, State::Delivered, State::Cancelled, State::Pending] {
         let text = state.as_str();
         t.bring(message(text, 0), state).await;

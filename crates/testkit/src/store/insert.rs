@@ -5,11 +5,11 @@ use duly_core::{
     store::{Changed, Insert, Inserted, Past, Query},
 };
 
-use super::{Lab, bench::*};
+use super::{Lab, harness::*};
 
 /// A known id with the same content changes nothing and is a duplicate.
 pub async fn insert_twice_keeps_the_first(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept([message("a", 1000)]).await;
     let mut again = message("a", 5000);
     again.priority = Priority::new(9).unwrap();
@@ -21,7 +21,7 @@ pub async fn insert_twice_keeps_the_first(lab: &Lab) {
 
 /// A known id with other content changes nothing, whatever part of the content differs.
 pub async fn insert_with_other_content_conflicts(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     let changes: [fn(&mut StoredMessage); 6] = [
         |m| m.topic = "other".parse().unwrap(),
         |m| m.sink = "kafka".parse().unwrap(),
@@ -42,13 +42,13 @@ pub async fn insert_with_other_content_conflicts(lab: &Lab) {
 
 /// Cancelled, purged or past retention: the id is free again.
 pub async fn a_cancelled_id_is_accepted_afresh(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.bring(message("cancelled", 0), State::Cancelled).await;
     t.bring(message("purged", 0), State::Dead).await;
     t.purge("purged").await;
     t.bring(message("delivered", 0), State::Delivered).await;
     t.accept([message_for("queue", "work", "cancelled", 500), message("purged", 500)]).await;
-    // Past retention of the bench's day, with room for stores that forget in slices.
+    // Past retention of the harness's day, with room for stores that forget in slices.
     t.pass(10 * 24 * 3600 * 1000);
     t.sweep(&["work"]).await;
     t.accept([message("delivered", 500)]).await;
@@ -62,7 +62,7 @@ pub async fn a_cancelled_id_is_accepted_afresh(lab: &Lab) {
 
 /// What was delivered or is dead is a duplicate, and with other content a conflict, though the body is gone.
 pub async fn delivered_and_dead_ids_are_duplicates(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     for (text, state) in [("delivered", State::Delivered), ("dead", State::Dead)] {
         t.bring(message(text, 0), state).await;
         assert_eq!(t.insert(message(text, 700)).await, Inserted::Duplicate { due: ms(0), state });
@@ -75,7 +75,7 @@ pub async fn delivered_and_dead_ids_are_duplicates(lab: &Lab) {
 
 /// Two ids with the same payload are two messages.
 pub async fn equal_payloads_stay_two_messages(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     let twins = ["a", "b"].map(|text| {
         let mut twin = message(text, 0);
         twin.body = Body::text("the same");
@@ -89,7 +89,7 @@ pub async fn equal_payloads_stay_two_messages(lab: &Lab) {
 
 /// A due time in the past is due at once, and stays what it was.
 pub async fn insert_into_the_past_is_due_at_once(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.pass(60_000);
     t.accept([message("now", 60_000), message("past", 1), message("soon", 60_001)]).await;
     let leased = t.claim_all(10).await;
@@ -101,7 +101,7 @@ pub async fn insert_into_the_past_is_due_at_once(lab: &Lab) {
 
 /// What happened to a message in another store is what its record begins with; a dead letter comes as one.
 pub async fn an_insert_may_carry_its_past(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.pass(60_000);
     let attempt = |at: u64| Attempt::new(ms(at), Outcome::Unknown, format!("no answer №{at}\0"));
     let past = |text: &str, dead| {

@@ -7,13 +7,13 @@ use duly_core::{
     store::{Durability, Query, Totals},
 };
 
-use super::{Lab, bench::*};
+use super::{Lab, harness::*};
 
 const DAY: u64 = 24 * 3600 * 1000;
 
 /// From acceptance to the end, every step can be read.
 pub async fn get_tells_the_whole_life(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 100)]).await;
     let record = t.record("a").await;
     assert_eq!((record.state, record.ready, record.attempts), (State::Pending, ms(100), 0));
@@ -46,7 +46,7 @@ pub async fn get_tells_the_whole_life(lab: &Lab) {
 
 /// Whatever becomes of the message, and whoever asks: by its id, in a list, after a crash.
 pub async fn when_it_was_accepted_stays_known(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.pass(7);
     let before = real_time();
     t.accept([message("a", 1000), message("b", 1000)]).await;
@@ -59,7 +59,7 @@ pub async fn when_it_was_accepted_stays_known(lab: &Lab) {
     } else {
         assert_eq!(accepted, ms(7));
     }
-    let same = async |t: &Bench, state: State| {
+    let same = async |t: &StoreHarness, state: State| {
         let record = t.record("a").await;
         assert_eq!((record.state, record.accepted), (state, Some(accepted)));
         let page = t.list(&Query::all(state)).await;
@@ -103,7 +103,7 @@ pub async fn when_it_was_accepted_stays_known(lab: &Lab) {
     }
 }
 
-async fn pages(t: &Bench, mut query: Query) -> Vec<Vec<(Timestamp, MessageId)>> {
+async fn pages(t: &StoreHarness, mut query: Query) -> Vec<Vec<(Timestamp, MessageId)>> {
     let mut pages = Vec::new();
     loop {
         let page = t.list(&query).await;
@@ -120,7 +120,7 @@ async fn pages(t: &Bench, mut query: Query) -> Vec<Vec<(Timestamp, MessageId)>> 
 
 /// Page after page by `(due, id)`: nothing twice, nothing left out.
 pub async fn list_pages_are_stable(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept((0..25).map(|n| message(&format!("m{n:02}"), 10 * DAY * (n % 4)))).await;
     for limit in [1, 7, 25, 100] {
         let pages = pages(&t, Query { limit, ..Query::all(State::Pending) }).await;
@@ -133,7 +133,7 @@ pub async fn list_pages_are_stable(lab: &Lab) {
 
 /// By state, sink, topic and due time, together and alone.
 pub async fn list_filters(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     for (state, text) in [
         (State::InFlight, "flying"),
         (State::Delivered, "delivered"),
@@ -166,8 +166,8 @@ pub async fn list_filters(lab: &Lab) {
 
 /// Accepted = pending + in flight + delivered + cancelled + dead + purged, after every step of every kind.
 pub async fn totals_balance(lab: &Lab) {
-    let mut t = lab.bench().await;
-    // Every step on the bench checks the balance; here the parts are checked too.
+    let mut t = lab.harness().await;
+    // Every step of the harness checks the balance; here the parts are checked too.
     t.accept((0..6).map(|n| message(&n.to_string(), 0))).await;
     t.insert(message("0", 0)).await;
     let leased = t.claim(4).await;
@@ -195,7 +195,7 @@ pub async fn totals_balance(lab: &Lab) {
 
 /// Every lane that holds something or is paused, with its numbers.
 pub async fn lanes_are_counted(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("flying", 0)]).await;
     t.claim_one("flying").await;
     t.bring(message("dead", 0), State::Dead).await;
@@ -220,7 +220,7 @@ pub async fn lanes_are_counted(lab: &Lab) {
 
 /// How many come due when. The parts asked for are wide, as a store may count in buckets of its own.
 pub async fn forecast_counts_what_comes_due(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept((0..10).map(|n| message(&format!("soon{n}"), 5 * DAY + n))).await;
     t.accept((0..3).map(|n| message_for("kafka", "t", &format!("late{n}"), 25 * DAY + n))).await;
     t.accept([message("beyond", 45 * DAY), message("gone", 5 * DAY)]).await;
@@ -235,7 +235,7 @@ pub async fn forecast_counts_what_comes_due(lab: &Lab) {
 
 /// A lane paused by an operator stays paused, whatever happens to the process.
 pub async fn pause_is_durable(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0), message_for("queue", "free", "b", 0)]).await;
     t.store().set_paused(&lane("work"), true).await.unwrap();
     t.reopen().await;
@@ -250,7 +250,7 @@ pub async fn pause_is_durable(lab: &Lab) {
 
 /// Whoever asks for everything but the bodies is told the same of each, in their order.
 pub async fn without_bodies_everything_else_comes_back(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     // More than a store reads at once.
     let ids: Vec<_> = (0..40).map(|n| duly_core::MessageId::parse(&format!("m{n:02}")).unwrap()).collect();
     t.accept(ids.iter().map(|id| message(id.as_str(), 5))).await;

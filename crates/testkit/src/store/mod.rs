@@ -1,13 +1,13 @@
 //! The suite of the [`Store`](duly_core::Store) port: one case per line of its contract, and one per exact meaning
 //! that users rely on.
 
-mod bench;
 mod cancel;
 mod claim;
 pub mod cluster;
 mod crash;
 mod edge_cases;
-pub mod homes;
+pub mod fixtures;
+mod harness;
 mod insert;
 mod list;
 mod retention;
@@ -15,12 +15,12 @@ mod settle;
 
 use std::{future::Future, pin::Pin};
 
-pub use bench::*;
 pub use cancel::*;
 pub use claim::*;
 pub use crash::*;
 pub use edge_cases::*;
-pub use homes::Lab;
+pub use fixtures::Lab;
+pub use harness::*;
 pub use insert::*;
 pub use list::*;
 pub use retention::*;

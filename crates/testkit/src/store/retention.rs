@@ -7,7 +7,7 @@ use duly_core::{
     store::{Changed, Query, Settled, Settlement},
 };
 
-use super::{Lab, bench::*};
+use super::{Lab, harness::*};
 
 fn with_every_field() -> StoredMessage {
     let mut message = message_for("kafka", "заказ/истёк 注文", "A.b_c:d-9", 1234);
@@ -31,7 +31,7 @@ fn with_every_field() -> StoredMessage {
 
 /// Nothing of a message is lost or changed on its way through the store, its disk included.
 pub async fn every_field_comes_back(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     let sent = with_every_field();
     let mut plain = message_for("kafka", "t", &"x".repeat(128), 1235);
     plain.retry = Some(Box::new(RetryOverride { max: Some(Duration::MAX), ..RetryOverride::default() }));
@@ -56,7 +56,7 @@ pub async fn every_field_comes_back(lab: &Lab) {
 
 /// Empty, not UTF-8, at the limit of 1 MiB: bytes are bytes.
 pub async fn bodies_of_every_size_come_back(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     let bytes = |len: usize| (0..len).map(|n| (n * 31 % 251) as u8).collect::<Vec<u8>>();
     let sizes = [0, 1, 255, 256, 4095, 4096, 65_535, 65_537, 1024 * 1024];
     let messages: Vec<_> = sizes
@@ -84,7 +84,7 @@ pub async fn bodies_of_every_size_come_back(lab: &Lab) {
 
 /// A batch of 10,000 is one call like any other.
 pub async fn ten_thousand_in_one_batch(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept((0..10_000).map(|n| message(&format!("m{n:05}"), n / 10))).await;
     assert_eq!(t.store().totals().await.unwrap().pending, 10_000);
     t.pass(1000);
@@ -95,7 +95,7 @@ pub async fn ten_thousand_in_one_batch(lab: &Lab) {
 
 /// A burst in one millisecond is given out piece by piece, all of it, in order.
 pub async fn many_due_in_one_millisecond_all_come_out(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     for part in 0..5 {
         t.accept((0..1000).map(|n| message(&format!("m{:05}", n * 5 + part), 500))).await;
     }
@@ -107,7 +107,7 @@ pub async fn many_due_in_one_millisecond_all_come_out(lab: &Lab) {
 
 /// What was there when paging began is listed exactly once, whatever comes in meanwhile.
 pub async fn pages_hold_while_others_insert(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept((0..40).map(|n| message(&format!("m{n:02}"), n * 1000))).await;
     let mut query = Query { limit: 6, ..Query::all(State::Pending) };
     let mut seen = Vec::new();
@@ -129,7 +129,7 @@ pub async fn pages_hold_while_others_insert(lab: &Lab) {
 
 /// Only the latest tries are kept; all that count are counted.
 pub async fn the_history_is_bounded(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let tries = Attempt::KEPT_MAX as u32 + 4;
     for n in 0..tries {
@@ -151,10 +151,10 @@ pub async fn the_history_is_bounded(lab: &Lab) {
 
 /// Once the history is full, a deferral takes the place of the latest one before it: what was tried stays known.
 pub async fn a_deferral_replaces_the_one_before_once_the_history_is_full(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let full = Attempt::KEPT_MAX as u64;
-    let retry = async |t: &mut Bench, outcome: Outcome, detail: &str| {
+    let retry = async |t: &mut StoreHarness, outcome: Outcome, detail: &str| {
         let leased = t.claim_one("a").await;
         let attempt = Attempt::new(t.now().wall(), outcome, detail);
         t.pass(1);
@@ -168,7 +168,7 @@ pub async fn a_deferral_replaces_the_one_before_once_the_history_is_full(lab: &L
     for outcome in [Outcome::Unreachable, Outcome::Throttled, Outcome::Misconfigured, Outcome::Unreachable] {
         retry(&mut t, outcome, &words).await;
     }
-    let times = async |t: &Bench| -> Vec<_> {
+    let times = async |t: &StoreHarness| -> Vec<_> {
         t.record("a").await.history.into_iter().map(|attempt| attempt.at).collect()
     };
     assert_eq!(times(&t).await, (0..full - 1).chain([full + 2]).map(ms).collect::<Vec<_>>());
@@ -184,7 +184,7 @@ pub async fn a_deferral_replaces_the_one_before_once_the_history_is_full(lab: &L
 
 /// Delivered and cancelled ones can be asked for until retention ends; dead letters for ever.
 pub async fn retention_ends_by_time(lab: &Lab) {
-    let mut t = lab.bench_with(Keep { retention: Duration::from_secs(60), ..Keep::default() }).await;
+    let mut t = lab.harness_with(Keep { retention: Duration::from_secs(60), ..Keep::default() }).await;
     for state in [State::Delivered, State::Cancelled, State::Dead] {
         t.bring(message(state.as_str(), 0), state).await;
     }
@@ -205,7 +205,7 @@ pub async fn retention_ends_by_time(lab: &Lab) {
 
 /// The oldest go first when there are too many.
 pub async fn retention_ends_by_count(lab: &Lab) {
-    let mut t = lab.bench_with(Keep { retention_max: 10, ..Keep::default() }).await;
+    let mut t = lab.harness_with(Keep { retention_max: 10, ..Keep::default() }).await;
     for n in 0..100 {
         t.bring(message(&format!("m{n:02}"), 0), State::Delivered).await;
         t.pass(1000);
@@ -222,7 +222,7 @@ pub async fn retention_ends_by_count(lab: &Lab) {
 pub async fn a_lane_without_messages_is_forgotten(lab: &Lab) {
     /// So many lanes at the end: those in use, and a few that were used of late.
     const FEW: u64 = 8;
-    let mut t = lab.bench_with(Keep { retention: Duration::from_secs(60), ..Keep::default() }).await;
+    let mut t = lab.harness_with(Keep { retention: Duration::from_secs(60), ..Keep::default() }).await;
     let topics: Vec<_> = (0..45).map(|n| format!("once-{n}")).collect();
     for (n, topic) in topics.iter().enumerate() {
         let state = [State::Delivered, State::Cancelled, State::Dead][n % 3];

@@ -7,13 +7,13 @@ use duly_core::{
     store::{Settled, Settlement},
 };
 
-use super::{Lab, bench::*};
+use super::{Lab, harness::*};
 
 const PAST_THE_LEASE: u64 = LEASE.as_millis() as u64 + 1;
 
 /// Once the lease ended, nothing the old holder says changes anything.
 pub async fn settle_with_a_lost_lease_changes_nothing(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let stale = t.claim_one("a").await;
     t.pass(PAST_THE_LEASE);
@@ -43,7 +43,7 @@ pub async fn settle_with_a_lost_lease_changes_nothing(lab: &Lab) {
 
 /// The first settle decides.
 pub async fn settle_twice_is_lost_the_second_time(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept([message("a", 0), message("b", 0)]).await;
     let a = t.claim_one("a").await;
     t.deliver(&a).await;
@@ -60,7 +60,7 @@ pub async fn settle_twice_is_lost_the_second_time(lab: &Lab) {
 
 /// After a failed try the message waits until the given time, and the try counts.
 pub async fn a_retry_waits_and_counts(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let outcomes = [Outcome::Unknown, Outcome::Refused, Outcome::Again, Outcome::Failed];
     for (tries, outcome) in (1u32..).zip(outcomes) {
@@ -82,7 +82,7 @@ pub async fn a_retry_waits_and_counts(lab: &Lab) {
 
 /// An outage is told in the history and uses up nothing.
 pub async fn an_outage_counts_nothing(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     for outcome in [Outcome::Unreachable, Outcome::Throttled, Outcome::Misconfigured] {
         let leased = t.claim_one("a").await;
@@ -98,7 +98,7 @@ pub async fn an_outage_counts_nothing(lab: &Lab) {
 
 /// A hand-back leaves everything as it was before the claim.
 pub async fn a_release_counts_nothing_and_is_ready_at_once(lab: &Lab) {
-    let t = lab.bench().await;
+    let t = lab.harness().await;
     t.accept([message("a", 0), message("b", 0)]).await;
     let before = t.record("a").await;
     let leased = t.claim_one("a").await;
@@ -111,7 +111,7 @@ pub async fn a_release_counts_nothing_and_is_ready_at_once(lab: &Lab) {
 
 /// A deferral is a hand-back with a time: nothing is counted or told, and a suspect is still claimed alone.
 pub async fn a_deferral_waits_and_changes_nothing_else(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let mut expected = t.record("a").await;
     expected.ready = ms(1000);
@@ -150,7 +150,7 @@ pub async fn a_deferral_waits_and_changes_nothing_else(lab: &Lab) {
 
 /// The due time is the producer's; a retry has a time of its own.
 pub async fn a_retry_keeps_the_due_time(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 10)]).await;
     t.pass(10);
     let leased = t.claim_one("a").await;
@@ -164,7 +164,7 @@ pub async fn a_retry_keeps_the_due_time(lab: &Lab) {
 
 /// A dead letter tells why, and keeps what it carries.
 pub async fn dead_letters_keep_their_bodies(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     let mut sent = message("a", 0);
     sent.properties.set("tenant", "x").unwrap();
     t.accept([sent.clone(), message("expired", 0)]).await;
@@ -187,7 +187,7 @@ pub async fn dead_letters_keep_their_bodies(lab: &Lab) {
 
 /// What was delivered is remembered without its body.
 pub async fn delivered_ones_lose_them(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let leased = t.claim_one("a").await;
     t.pass(7);
@@ -203,7 +203,7 @@ pub async fn delivered_ones_lose_them(lab: &Lab) {
 
 /// Extended in time, a lease goes on; extended too late, the holder is told.
 pub async fn extend_keeps_the_lease(lab: &Lab) {
-    let mut t = lab.bench().await;
+    let mut t = lab.harness().await;
     t.accept([message("a", 0)]).await;
     let leased = t.claim_one("a").await;
     let receipts = [leased.receipt.clone()];

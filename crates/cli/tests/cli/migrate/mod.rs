@@ -169,8 +169,8 @@ fn messages_go_through_every_kind_of_store_and_come_back_as_they_were() {
         let run = migrate(to, "redis://127.0.0.1:1", &[]);
         assert_eq!(run.code, 3, "{to} has no store yet: {run:?}");
         let report = moved(from, to, &["--batch", "100"]);
-        let told = (&report["moved"], &report["dead"], &report["complete"]);
-        assert_eq!(told, (&json!(COUNT + 1), &json!(1), &json!(true)), "{report}");
+        let summary = (&report["moved"], &report["dead"], &report["complete"]);
+        assert_eq!(summary, (&json!(COUNT + 1), &json!(1), &json!(true)), "{report}");
         let (again, target) = (moved(from, to, &[]), on(to));
         assert_eq!((&again["moved"], &again["dead"]), (&json!(0), &json!(0)));
         assert_eq!((target.totals().pending, target.totals().dead), (COUNT as u64 + 1, 1));
@@ -252,10 +252,10 @@ fn a_dry_run_tells_per_lane_and_changes_nothing() {
     server.ok(&["send", "order", "due", "--id", "due"]);
     drop(server);
     for to in [to.to_str().unwrap(), &redis.url()] {
-        let told = moved(data.to_str().unwrap(), to, &["--dry-run"]);
-        let totals = ["pending", "ready", "in_flight", "dead"].map(|name| told[name].as_u64().unwrap());
-        assert_eq!(totals, [71, 1, 0, 1], "{told}");
-        let lanes = told["lanes"].as_array().unwrap();
+        let plan = moved(data.to_str().unwrap(), to, &["--dry-run"]);
+        let totals = ["pending", "ready", "in_flight", "dead"].map(|name| plan[name].as_u64().unwrap());
+        assert_eq!(totals, [71, 1, 0, 1], "{plan}");
+        let lanes = plan["lanes"].as_array().unwrap();
         let lane = lanes.iter().find(|lane| lane["lane"] == "queue/topic-4").unwrap();
         assert_eq!((&lane["pending"], &lane["paused"]), (&json!(10), &json!(false)));
     }

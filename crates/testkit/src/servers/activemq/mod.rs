@@ -2,14 +2,14 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpStream},
+    ops::Deref,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
     time::Duration,
 };
 
-use super::{port_lease::SECOND, program::Program, wait_until};
+use super::{port_lease::SECOND, program::Program};
 
 /// A broker answers within this, or the test fails.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -99,24 +99,9 @@ impl Activemq {
         format!("stomp://duly:p%40ss@127.0.0.1:{}", self.port())
     }
 
-    /// The port, which stays the same.
-    pub fn port(&self) -> u16 {
-        self.program.port()
-    }
-
     /// The port for TLS.
     pub fn tls_port(&self) -> u16 {
         self.port() + SECOND
-    }
-
-    /// Where the broker keeps its data, its configuration and its log.
-    pub fn folder(&self) -> &Path {
-        self.program.folder()
-    }
-
-    /// kill -9.
-    pub fn kill(&self) {
-        self.program.kill();
     }
 
     /// Starts it again, after a kill.
@@ -132,10 +117,7 @@ impl Activemq {
         arguments.extend(["-jar", "/usr/share/activemq/bin/activemq.jar", "start"].map(str::to_owned));
         arguments.push(format!("xbean:file:{folder}/activemq.xml"));
         self.program.start(&arguments);
-        wait_until("ActiveMQ answers", READY_WITHIN, || {
-            assert!(self.program.is_alive(), "ActiveMQ did not start:\n{}", self.program.log());
-            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).is_ok()
-        });
+        self.program.wait_until_ready("ActiveMQ", READY_WITHIN, || self.is_listening());
     }
 
     /// kill -9 and start again.
@@ -143,15 +125,14 @@ impl Activemq {
         self.kill();
         self.start();
     }
+}
 
-    /// SIGSTOP: the broker does nothing, and its connections stay.
-    pub fn pause(&self) {
-        self.program.pause();
-    }
+/// The program: its port and folder, its log, kill and pause.
+impl Deref for Activemq {
+    type Target = Program;
 
-    /// SIGCONT: the broker goes on.
-    pub fn cont(&self) {
-        self.program.cont();
+    fn deref(&self) -> &Program {
+        &self.program
     }
 }
 
@@ -194,6 +175,6 @@ mod tests {
         activemq.restart();
         assert_eq!(activemq.port(), port);
         activemq.kill();
-        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+        assert!(!activemq.is_listening());
     }
 }

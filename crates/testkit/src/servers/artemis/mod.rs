@@ -1,8 +1,8 @@
 //! Real ActiveMQ Artemis brokers, which speak STOMP and MQTT 5.
 
-use std::{fs, path::Path, sync::OnceLock, time::Duration};
+use std::{fs, ops::Deref, sync::OnceLock, time::Duration};
 
-use super::{jars, port_lease::SECOND, program::Program, wait_until};
+use super::{jars, port_lease::SECOND, program::Program};
 
 /// What `cargo xtask servers` brings.
 const LIST: &str = include_str!("../../../jars/artemis/pom.xml");
@@ -69,24 +69,9 @@ impl Artemis {
         format!("mqtt://duly:p%40ss@127.0.0.1:{}", self.mqtt_port())
     }
 
-    /// The port for STOMP, which stays the same.
-    pub fn port(&self) -> u16 {
-        self.program.port()
-    }
-
     /// The port for MQTT.
     pub fn mqtt_port(&self) -> u16 {
         self.port() + SECOND
-    }
-
-    /// Where the broker keeps its data, its configuration and its log.
-    pub fn folder(&self) -> &Path {
-        self.program.folder()
-    }
-
-    /// kill -9.
-    pub fn kill(&self) {
-        self.program.kill();
     }
 
     /// Starts it again, after a kill.
@@ -104,15 +89,22 @@ impl Artemis {
         let mut words = jars::words("artemis", LIST, &settings, MAIN);
         words.push(folder.to_string());
         self.program.start(&words);
-        wait_until("Artemis has started", READY_WITHIN, || {
-            assert!(self.program.is_alive(), "Artemis did not start:\n{}", self.program.log());
-            self.program.log().matches(READY).count() > times
-        });
+        self.program
+            .wait_until_ready("Artemis", READY_WITHIN, || self.program.log().matches(READY).count() > times);
     }
 
     /// kill -9 and start again.
     pub fn restart(&self) {
         self.kill();
         self.start();
+    }
+}
+
+/// The program: its port and folder, its log, kill and pause.
+impl Deref for Artemis {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
     }
 }

@@ -1,8 +1,8 @@
 //! A real Chromium, driven by its own chromedriver.
 
-use std::{fs, net::TcpStream, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{fs, ops::Deref, os::unix::fs::PermissionsExt, time::Duration};
 
-use super::{jars, program::Program, wait_until};
+use super::{jars, program::Program};
 
 /// The driver answers within this, or the test fails.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -37,25 +37,21 @@ impl Chromium {
         fs::write(&file, script).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         chromium.program.start(&[format!("--port={}", chromium.port())]);
-        wait_until("chromedriver answers", READY_WITHIN, || {
-            assert!(chromium.program.is_alive(), "chromedriver did not start:\n{}", chromium.program.log());
-            TcpStream::connect(("127.0.0.1", chromium.port())).is_ok()
-        });
+        chromium.program.wait_until_ready("chromedriver", READY_WITHIN, || chromium.is_listening());
         chromium
-    }
-
-    /// Where it listens.
-    pub fn port(&self) -> u16 {
-        self.program.port()
     }
 
     /// The program that a session is to name as its browser.
     pub fn browser(&self) -> String {
         self.folder().join("browser").display().to_string()
     }
+}
 
-    /// A folder that is its alone.
-    pub fn folder(&self) -> &Path {
-        self.program.folder()
+/// The program: its port and folder, its log, kill and pause.
+impl Deref for Chromium {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
     }
 }

@@ -7,6 +7,7 @@ mod settings;
 
 use std::{
     fs,
+    ops::Deref,
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
@@ -132,16 +133,6 @@ impl Kafka {
         &self.proxy
     }
 
-    /// What it wrote to its standard error, over all restarts.
-    pub fn log(&self) -> String {
-        self.program.log()
-    }
-
-    /// kill -9.
-    pub fn kill(&self) {
-        self.program.kill();
-    }
-
     /// Starts it again, after a kill.
     ///
     /// # Panics
@@ -150,18 +141,17 @@ impl Kafka {
         run(&self.program);
     }
 
-    /// SIGSTOP: the broker does nothing, and its connections stay.
-    pub fn pause(&self) {
-        self.program.pause();
-    }
-
-    /// SIGCONT: the broker goes on.
-    pub fn cont(&self) {
-        self.program.cont();
-    }
-
     fn file(&self, name: &str) -> PathBuf {
-        self.program.folder().join(name)
+        self.folder().join(name)
+    }
+}
+
+/// The program: its port and folder, its log, kill and pause.
+impl Deref for Kafka {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
     }
 }
 

@@ -1,14 +1,8 @@
 //! Real Mosquitto brokers.
 
-use std::{
-    fs,
-    net::{Ipv4Addr, TcpStream},
-    path::Path,
-    process::Command,
-    time::Duration,
-};
+use std::{fs, ops::Deref, process::Command, time::Duration};
 
-use super::{port_lease::SECOND, program::Program, wait_until};
+use super::{port_lease::SECOND, program::Program};
 
 /// A broker answers within this, or the test fails.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -66,24 +60,9 @@ impl Mosquitto {
         format!("mqtt://duly:p%40ss@127.0.0.1:{}", self.port())
     }
 
-    /// The port, which stays the same.
-    pub fn port(&self) -> u16 {
-        self.program.port()
-    }
-
     /// The second port, for a listener with TLS.
     pub fn tls_port(&self) -> u16 {
         self.port() + SECOND
-    }
-
-    /// Where the broker keeps its data, its configuration and its log.
-    pub fn folder(&self) -> &Path {
-        self.program.folder()
-    }
-
-    /// kill -9.
-    pub fn kill(&self) {
-        self.program.kill();
     }
 
     /// Starts it again, after a kill.
@@ -92,10 +71,7 @@ impl Mosquitto {
     /// If it does not start.
     pub fn start(&self) {
         self.program.start(&["-c".into(), self.folder().join("mosquitto.conf").display().to_string()]);
-        wait_until("mosquitto answers", READY_WITHIN, || {
-            assert!(self.program.is_alive(), "mosquitto did not start:\n{}", self.program.log());
-            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).is_ok()
-        });
+        self.program.wait_until_ready("mosquitto", READY_WITHIN, || self.is_listening());
     }
 
     /// kill -9 and start again.
@@ -103,15 +79,14 @@ impl Mosquitto {
         self.kill();
         self.start();
     }
+}
 
-    /// SIGSTOP: the broker does nothing, and its connections stay.
-    pub fn pause(&self) {
-        self.program.pause();
-    }
+/// The program: its port and folder, its log, kill and pause.
+impl Deref for Mosquitto {
+    type Target = Program;
 
-    /// SIGCONT: the broker goes on.
-    pub fn cont(&self) {
-        self.program.cont();
+    fn deref(&self) -> &Program {
+        &self.program
     }
 }
 
@@ -129,6 +104,6 @@ mod tests {
         mosquitto.restart();
         assert_eq!(mosquitto.port(), port);
         mosquitto.kill();
-        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+        assert!(!mosquitto.is_listening());
     }
 }

@@ -60,7 +60,7 @@ impl Cluster {
 
     /// kill -9 of all.
     pub fn kill(&self) {
-        self.nodes.iter().for_each(Nats::kill);
+        self.nodes.iter().for_each(|node| node.kill());
     }
 
     /// Starts those that do not run, and returns when all are there and have a leader.

@@ -6,11 +6,12 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, TcpStream},
-    path::{Path, PathBuf},
+    ops::Deref,
+    path::PathBuf,
     time::Duration,
 };
 
-use super::{program::Program, wait_until};
+use super::program::Program;
 
 pub use cluster::Cluster;
 
@@ -87,21 +88,6 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port())
     }
 
-    /// The port, which stays the same.
-    pub fn port(&self) -> u16 {
-        self.program.port()
-    }
-
-    /// Where the server keeps its data, its configuration and its log.
-    pub fn folder(&self) -> &Path {
-        self.program.folder()
-    }
-
-    /// kill -9.
-    pub fn kill(&self) {
-        self.program.kill();
-    }
-
     /// Starts it again, after a kill.
     pub fn start(&self) {
         self.launch();
@@ -114,31 +100,13 @@ impl Nats {
     }
 
     fn wait_until_ready(&self) {
-        wait_until("nats-server answers", READY_WITHIN, || {
-            assert!(self.program.is_alive(), "nats-server did not start:\n{}", self.program.log());
-            self.is_ready()
-        });
-    }
-
-    /// Whether it runs, or is paused.
-    pub fn is_alive(&self) -> bool {
-        self.program.is_alive()
+        self.program.wait_until_ready("nats-server", READY_WITHIN, || self.is_ready());
     }
 
     /// kill -9 and start again.
     pub fn restart(&self) {
         self.kill();
         self.start();
-    }
-
-    /// SIGSTOP: the server does nothing, and its connections stay.
-    pub fn pause(&self) {
-        self.program.pause();
-    }
-
-    /// SIGCONT: the server goes on.
-    pub fn cont(&self) {
-        self.program.cont();
     }
 
     /// It greets whoever comes, once it has read its data.
@@ -167,6 +135,15 @@ impl Nats {
             reader.lines().map_while(Result::ok).find(is_answer)
         };
         asked().is_some_and(|answer| !answer.contains("\"error\""))
+    }
+}
+
+/// The program: its port and folder, its log, kill and pause.
+impl Deref for Nats {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
     }
 }
 

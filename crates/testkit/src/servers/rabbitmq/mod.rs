@@ -9,7 +9,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
-    path::Path,
+    ops::Deref,
     process::Command,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -18,7 +18,7 @@ use std::{
 pub use cluster::Cluster;
 pub use silent::{SilentEvent, silent_broker, unconfirming_broker};
 
-use super::{port_lease::SECOND, program::Program, wait_until};
+use super::{port_lease::SECOND, program::Program};
 
 /// A server answers within this, or the test fails. Erlang starts slowly on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
@@ -95,21 +95,6 @@ impl Rabbitmq {
         format!("amqp://guest:guest@127.0.0.1:{}", self.port())
     }
 
-    /// The port, which stays the same.
-    pub fn port(&self) -> u16 {
-        self.program.port()
-    }
-
-    /// Where the server keeps its data, its configuration and its log.
-    pub fn folder(&self) -> &Path {
-        self.program.folder()
-    }
-
-    /// kill -9.
-    pub fn kill(&self) {
-        self.program.kill();
-    }
-
     /// Starts it again, after a kill.
     pub fn start(&self) {
         self.launch();
@@ -122,26 +107,13 @@ impl Rabbitmq {
     }
 
     fn wait(&self) {
-        wait_until("rabbitmq-server answers", READY_WITHIN, || {
-            assert!(self.program.is_alive(), "rabbitmq-server did not start:\n{}", self.program.log());
-            self.is_ready()
-        });
+        self.program.wait_until_ready("rabbitmq-server", READY_WITHIN, || self.is_ready());
     }
 
     /// kill -9 and start again.
     pub fn restart(&self) {
         self.kill();
         self.start();
-    }
-
-    /// SIGSTOP: the server does nothing, and its connections stay.
-    pub fn pause(&self) {
-        self.program.pause();
-    }
-
-    /// SIGCONT: the server goes on.
-    pub fn cont(&self) {
-        self.program.cont();
     }
 
     /// Runs `rabbitmqctl` with these words and answers what it says. Takes seconds.
@@ -206,6 +178,15 @@ impl Rabbitmq {
         let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
         stream.write_all(b"AMQP\x00\x00\x09\x01").is_ok()
             && stream.read(&mut [0; 8]).is_ok_and(|count| count > 0)
+    }
+}
+
+/// The program: its port and folder, its log, kill and pause.
+impl Deref for Rabbitmq {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
     }
 }
 

@@ -8,7 +8,7 @@ use duly_core::{
 };
 
 use super::{ANNOUNCE_MS, LEASE_MS, Lab, Node, SHARDS, SINK, now, settle_down, shards, sink};
-use crate::store::bench::{lane, message, ms};
+use crate::store::harness::{lane, message, ms};
 
 /// Each node claims from its own half of the shards, and all nodes see that.
 pub async fn nodes_share_the_shards_of_a_lane_and_nothing_is_claimed_twice(lab: &Lab) {

@@ -16,8 +16,8 @@ pub use self::{
 };
 use super::{
     Lab,
-    bench::{BEGIN, message_for, ms},
-    homes::{ServerStore, Wrap, fresh_number},
+    fixtures::{ServerStore, Wrap, fresh_number},
+    harness::{BEGIN, message_for, ms},
 };
 
 /// How long a silent node keeps its shards, and how long a claim lasts.

@@ -1,5 +1,5 @@
-//! Where the stores under test live, and how each is restarted: a [`Lab`] is the factory of one kind of store, a [`Home`] the fixture of one
-//! store (its data and its server), [`Keep`] what it retains, and a [`Bench`] a store with the clock of a case.
+//! Stores under test, and how each is restarted: a [`Lab`] is the factory of one kind of store, a [`StoreFixture`] one store with its data
+//! and its server, [`Keep`] what it retains, and a [`StoreHarness`] a store with the clock of a case.
 
 use std::{
     future::Future,
@@ -18,14 +18,14 @@ use duly_stores::{
 };
 
 use super::{
-    bench::{BEGIN, Bench, Keep},
     cluster::Cluster,
+    harness::{BEGIN, Keep, StoreHarness},
 };
 use crate::servers;
 
 /// One store's data, and the store opened on it.
 #[async_trait]
-pub trait Home: Send + Sync {
+pub trait StoreFixture: Send + Sync {
     /// The store as it is open now.
     fn store(&self) -> Arc<dyn Store>;
 
@@ -39,12 +39,12 @@ pub trait Home: Send + Sync {
 /// Wraps every store that a lab opens, e.g. to plant a bug.
 pub type Wrap = Arc<dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
 
-/// A home being made.
-pub type HomeFuture = Pin<Box<dyn Future<Output = Box<dyn Home>> + Send>>;
+/// A fixture being made.
+pub type FixtureFuture = Pin<Box<dyn Future<Output = Box<dyn StoreFixture>> + Send>>;
 
 /// Makes fresh stores of one kind for the cases of the suites.
 pub struct Lab {
-    make: Box<dyn Fn(Keep, Now) -> HomeFuture + Send + Sync>,
+    make: Box<dyn Fn(Keep, Now) -> FixtureFuture + Send + Sync>,
     /// Data for several nodes, if a server has it.
     shared: Option<Box<dyn Fn() -> Box<dyn ServerStore> + Send + Sync>>,
     wrap: Wrap,
@@ -53,7 +53,7 @@ pub struct Lab {
 
 impl Lab {
     /// A lab whose stores `make` makes: each call a fresh and empty one.
-    pub fn new(make: impl Fn(Keep, Now) -> HomeFuture + Send + Sync + 'static) -> Self {
+    pub fn new(make: impl Fn(Keep, Now) -> FixtureFuture + Send + Sync + 'static) -> Self {
         Self { make: Box::new(make), shared: None, wrap: Arc::new(|store| store), installed: || true }
     }
 
@@ -79,14 +79,14 @@ impl Lab {
         (self.installed)()
     }
 
-    /// A fresh store on the bench.
-    pub async fn bench(&self) -> Bench {
-        self.bench_with(Keep::default()).await
+    /// A fresh store in a harness.
+    pub async fn harness(&self) -> StoreHarness {
+        self.harness_with(Keep::default()).await
     }
 
     /// A fresh store that keeps so much.
-    pub async fn bench_with(&self, keep: Keep) -> Bench {
-        Bench::new((self.make)(keep, BEGIN).await, self.wrap.clone())
+    pub async fn harness_with(&self, keep: Keep) -> StoreHarness {
+        StoreHarness::new((self.make)(keep, BEGIN).await, self.wrap.clone())
     }
 
     /// A fresh store that several nodes can open.
@@ -96,10 +96,10 @@ impl Lab {
     }
 }
 
-struct MemoryHome(MemoryStore);
+struct MemoryFixture(MemoryStore);
 
 #[async_trait]
-impl Home for MemoryHome {
+impl StoreFixture for MemoryFixture {
     fn store(&self) -> Arc<dyn Store> {
         Arc::new(self.0.clone())
     }
@@ -119,17 +119,17 @@ pub fn memory() -> Lab {
     Lab::new(|keep, _| {
         let Keep { retention, retention_max, pending_max } = keep;
         let store = MemoryStore::with(memory::Options { retention, retention_max, pending_max });
-        Box::pin(async { Box::new(MemoryHome(store)) as Box<dyn Home> })
+        Box::pin(async { Box::new(MemoryFixture(store)) as Box<dyn StoreFixture> })
     })
 }
 
-struct EmbeddedHome {
+struct EmbeddedFixture {
     folder: tempfile::TempDir,
     options: embedded::Options,
     store: Arc<EmbeddedStore>,
 }
 
-impl EmbeddedHome {
+impl EmbeddedFixture {
     async fn open(&mut self, now: Now) {
         self.store =
             Arc::new(EmbeddedStore::open(self.folder.path(), self.options.clone(), now).await.unwrap());
@@ -137,7 +137,7 @@ impl EmbeddedHome {
 }
 
 #[async_trait]
-impl Home for EmbeddedHome {
+impl StoreFixture for EmbeddedFixture {
     fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
@@ -162,7 +162,7 @@ pub fn embedded() -> Lab {
         Box::pin(async move {
             let folder = tempfile::tempdir().unwrap();
             let store = Arc::new(EmbeddedStore::open(folder.path(), options.clone(), now).await.unwrap());
-            Box::new(EmbeddedHome { folder, options, store }) as Box<dyn Home>
+            Box::new(EmbeddedFixture { folder, options, store }) as Box<dyn StoreFixture>
         })
     })
 }
@@ -178,21 +178,21 @@ pub(super) trait ServerStore: Send + Sync + 'static {
 const NODE: &str = "node";
 
 /// The data of a store on a server. Each opening is that of another process.
-struct ServerHome<S> {
+struct ServerFixture<S> {
     at: S,
     store: Arc<dyn Store>,
 }
 
-/// A home of its own on a server.
-fn on_server(at: impl ServerStore, now: Now) -> HomeFuture {
+/// A fresh store on a server.
+fn on_server(at: impl ServerStore, now: Now) -> FixtureFuture {
     Box::pin(async move {
         let store = at.open(NODE, fresh_number(), now).await;
-        Box::new(ServerHome { at, store }) as Box<dyn Home>
+        Box::new(ServerFixture { at, store }) as Box<dyn StoreFixture>
     })
 }
 
 #[async_trait]
-impl<S: ServerStore> Home for ServerHome<S> {
+impl<S: ServerStore> StoreFixture for ServerFixture<S> {
     fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }

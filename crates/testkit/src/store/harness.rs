@@ -1,4 +1,4 @@
-//! A store on the bench: time in the test's hand, and the books checked after every step.
+//! The harness of a case: a store, time in the test's hand, and the ledger checked after every step.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -15,15 +15,15 @@ use duly_core::{
     },
 };
 
-use super::homes::{Home, Wrap};
+use super::fixtures::{StoreFixture, Wrap};
 
-/// When every bench's time begins: the millisecond that the cases call 0.
+/// When the time of every harness begins: the millisecond that the cases call 0.
 pub const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 /// Both clocks at that millisecond.
 pub(super) const BEGIN: Now = Now::new(START.as_millis() * 1000, Monotonic::from_micros(1_000_000));
 
-/// How long the bench's claims last.
+/// How long claims of the harness last.
 pub const LEASE: Duration = Duration::from_secs(30);
 
 /// How often a claim that gives nothing but says "look again now" is asked again, a millisecond apart: a store may
@@ -47,15 +47,15 @@ impl Default for Keep {
     }
 }
 
-/// One store, its home and its time.
-pub struct Bench {
-    home: Box<dyn Home>,
+/// A store, its fixture and its time.
+pub struct StoreHarness {
+    fixture: Box<dyn StoreFixture>,
     wrap: Wrap,
     store: Arc<dyn Store>,
     now: Now,
 }
 
-/// `ms` milliseconds after the bench's start.
+/// `ms` milliseconds after the start of the harness.
 pub fn ms(ms: u64) -> Timestamp {
     START.saturating_add(Duration::from_millis(ms))
 }
@@ -88,7 +88,7 @@ pub fn ids(leased: &[LeasedMessage]) -> Vec<&str> {
     leased.iter().map(|leased| leased.message.id.as_str()).collect()
 }
 
-/// What this machine's clock says. On the bench time stands still; a database writes down its own.
+/// What this machine's clock says. The time of the harness stands still; a database records its own.
 pub(super) fn real_time() -> Timestamp {
     clock().now().wall()
 }
@@ -104,10 +104,10 @@ async fn a_moment() {
     clock.sleep_until(clock.now().mono().saturating_add(Duration::from_millis(1))).await;
 }
 
-impl Bench {
-    pub(super) fn new(home: Box<dyn Home>, wrap: Wrap) -> Self {
-        let store = wrap(home.store());
-        Self { home, wrap, store, now: BEGIN }
+impl StoreHarness {
+    pub(super) fn new(fixture: Box<dyn StoreFixture>, wrap: Wrap) -> Self {
+        let store = wrap(fixture.store());
+        Self { fixture, wrap, store, now: BEGIN }
     }
 
     /// The store itself.
@@ -115,7 +115,7 @@ impl Bench {
         self.store.clone()
     }
 
-    /// The time on the bench.
+    /// The time of the harness.
     pub fn now(&self) -> Now {
         self.now
     }
@@ -138,15 +138,15 @@ impl Bench {
 
     /// Closes the store cleanly and opens it again.
     pub async fn reopen(&mut self) {
-        self.home.reopen(self.now).await;
-        self.store = (self.wrap)(self.home.store());
+        self.fixture.reopen(self.now).await;
+        self.store = (self.wrap)(self.fixture.store());
         self.check_books().await;
     }
 
     /// Kills the process that has the store open, and opens it in another.
     pub async fn crash(&mut self) {
-        self.home.crash(self.now).await;
-        self.store = (self.wrap)(self.home.store());
+        self.fixture.crash(self.now).await;
+        self.store = (self.wrap)(self.fixture.store());
         self.check_books().await;
     }
 

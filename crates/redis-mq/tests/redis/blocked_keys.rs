@@ -1,0 +1,187 @@
+//! Keys of an ordered listener that do not get on: whatever is behind them, other keys go on.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis_mq::{Entry, Listener, Message, RedisMq, Retry, Settings};
+use testkit::servers::redis::{Redis, installed};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::{
+    Order, connect, next, pending, quick,
+    server::{Server, both},
+    wait_until,
+};
+
+/// Far more than a listener of two calls keeps in memory.
+const BEHIND: u64 = 300;
+
+/// The key, the number and the attempt of an entry that was handled.
+type Handled = (String, u64, u32);
+
+/// Two calls at the same time, and retries without end.
+fn settings(retry_wait: Duration) -> Settings {
+    Settings {
+        concurrency: 2,
+        processing_timeout: Duration::from_secs(20),
+        retry: Retry { attempts: 0, min: retry_wait, max: retry_wait, ..Retry::default() },
+        ..quick()
+    }
+}
+
+/// Fails on keys that begin with "bad" as long as `is_broken`.
+async fn listen(
+    mq: &RedisMq,
+    consumer: &str,
+    is_broken: &Arc<AtomicBool>,
+    handled: &mpsc::UnboundedSender<Handled>,
+) -> Listener {
+    let (is_broken, handled) = (is_broken.clone(), handled.clone());
+    let handler = move |order: Entry<Order>| {
+        let key = order.text("key").unwrap_or_default().to_owned();
+        let outcome = if key.starts_with("bad") && is_broken.load(Ordering::Acquire) {
+            Err("broken")
+        } else {
+            handled.send((key, order.value.number, order.attempt())).map_err(|_| "nobody listens")
+        };
+        async move { outcome }
+    };
+    mq.listener("order", handler).consumer(consumer).ordered_by_field("key").start().await.unwrap()
+}
+
+async fn send(mq: &RedisMq, key: &str, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let message = Message::json(&Order { number }).unwrap().property("key", key).unwrap();
+        mq.send_message("order", &message).await.unwrap();
+    }
+}
+
+async fn expect(inbox: &mut mpsc::UnboundedReceiver<Handled>, key: &str, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let (of, found, _) = next(inbox).await;
+        assert_eq!((of.as_str(), found), (key, number));
+    }
+}
+
+fn wait_until_settled(server: &Server) {
+    wait_until("all are acknowledged", || server.pending("order", "redis-mq") == 0);
+    assert!(server.beside("order").iter().all(|key| key.contains(":mq:leader:")), "nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_always_fails_with_hundreds_behind_it_stops_no_other_key_and_keeps_its_order() {
+    for server in both() {
+        let mq = server.connect(settings(Duration::from_millis(20))).await;
+        let (handled, mut inbox) = mpsc::unbounded_channel();
+        let is_broken = Arc::new(AtomicBool::new(true));
+        let leader = listen(&mq, "one", &is_broken, &handled).await;
+        send(&mq, "bad", 0..BEHIND).await;
+        send(&mq, "good", 0..3).await;
+        expect(&mut inbox, "good", 0..3).await;
+        // The next leader finds all of them in order, and takes none of them for the cause of a crash.
+        leader.stop().await;
+        let _next_leader = listen(&mq, "two", &is_broken, &handled).await;
+        send(&mq, "good", 3..6).await;
+        expect(&mut inbox, "good", 3..6).await;
+        is_broken.store(false, Ordering::Release);
+        for number in 0..BEHIND {
+            let (key, found, attempt) = next(&mut inbox).await;
+            assert_eq!((key.as_str(), found), ("bad", number));
+            assert!(attempt == 1 || number == 0, "{number} came with attempt {attempt}");
+        }
+        wait_until_settled(&server);
+        mq.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_keys_that_wait_for_their_retry_stop_no_other_key() {
+    const KEYS: u64 = 50;
+    for server in both() {
+        let mq = server.connect(settings(Duration::from_secs(3_600))).await;
+        let (handled, mut inbox) = mpsc::unbounded_channel();
+        let is_broken = Arc::new(AtomicBool::new(true));
+        let _listener = listen(&mq, "one", &is_broken, &handled).await;
+        for key in 0..KEYS {
+            send(&mq, &format!("bad {key}"), 0..3).await;
+        }
+        send(&mq, "good", 0..3).await;
+        expect(&mut inbox, "good", 0..3).await;
+        mq.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_whose_handler_hangs_with_hundreds_behind_it_stops_no_other_key() {
+    for server in both() {
+        let mq = server.connect(settings(Duration::from_millis(20))).await;
+        let gate = Arc::new(Semaphore::new(0));
+        let (handled, mut inbox) = mpsc::unbounded_channel();
+        let handler = {
+            let gate = gate.clone();
+            move |order: Entry<Order>| {
+                let (gate, handled) = (gate.clone(), handled.clone());
+                async move {
+                    let key = order.text("key").unwrap_or_default().to_owned();
+                    if key == "slow" && order.value.number == 0 {
+                        gate.acquire().await.map_err(|_| "closed")?.forget();
+                    }
+                    let report = (key, order.value.number, order.attempt());
+                    handled.send(report).map_err(|_| "nobody listens")
+                }
+            }
+        };
+        let _listener = mq.listener("order", handler).ordered_by_field("key").start().await.unwrap();
+        send(&mq, "slow", 0..BEHIND).await;
+        send(&mq, "good", 0..3).await;
+        expect(&mut inbox, "good", 0..3).await;
+        gate.add_permits(1);
+        expect(&mut inbox, "slow", 0..BEHIND).await;
+        wait_until_settled(&server);
+        mq.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_reads_a_bounded_number_of_entries_ahead_of_a_key_that_hangs() {
+    /// Those that are parked, those in memory, and a page.
+    const PENDING_MAX: usize = 10_000 + 2 * 16 + 64;
+    const SENT: u64 = PENDING_MAX as u64 + 400;
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, settings(Duration::from_millis(20))).await;
+    let add =
+        "for n = 0, ARGV[1] - 1 do redis.call('XADD', KEYS[1], '*', 'body', '{\"number\":' .. n .. '}') end";
+    redis.run::<()>(&["EVAL", add, "1", "order", &SENT.to_string()]);
+    let (gate, handled) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
+    let handler = {
+        let (gate, handled) = (gate.clone(), handled.clone());
+        move |order: Entry<Order>| {
+            let (gate, handled) = (gate.clone(), handled.clone());
+            async move {
+                if order.value.number == 0 {
+                    gate.acquire().await.map_err(|_| "closed")?.forget();
+                }
+                let expected = handled.fetch_add(1, Ordering::AcqRel);
+                if order.value.number == expected { Ok(()) } else { Err("out of order") }
+            }
+        }
+    };
+    let _listener = mq.listener("order", handler).ordered_by(|_| Some("all")).start().await.unwrap();
+    wait_until("the limit is reached", || pending(&redis, "order") >= 10_000);
+    gate.add_permits(1);
+    wait_until("all are acknowledged", || {
+        let pending = pending(&redis, "order");
+        assert!(pending <= PENDING_MAX, "{pending}");
+        pending == 0 && handled.load(Ordering::Acquire) >= SENT
+    });
+    assert_eq!(handled.load(Ordering::Acquire), SENT, "each came once");
+    mq.shutdown().await.unwrap();
+}
