@@ -218,12 +218,12 @@ impl Protocol {
                 }
             }
             Tool::ReadDead => {
-                let finish_dead = Self::finish_dead(world);
+                let finish = Self::finish_dead_step(world);
                 let waits = world.may_come_late && self.broken != Some(Broken::ParksWhileLate);
                 let skips = |both: &Both| waits && both.target == Target::Withdrawn;
                 let mark =
                     if self.broken == Some(Broken::MarksNoDead) { Tool::CopyDead } else { Tool::MarkDead };
-                Self::read(world, Source::Dead, skips, mark, finish_dead)
+                Self::read(world, Source::Dead, skips, mark, finish)
             }
             Tool::MarkDead(ids) => {
                 world.unfinished.extend(ids.iter().map(|(i, ..)| *i).filter(|i| was_free[*i]));
@@ -247,7 +247,7 @@ impl Protocol {
             Tool::SettleDead(_) => Tool::Unmark(world.unfinished.iter().copied().collect()),
             Tool::Unmark(_) => {
                 world.unfinished.clear();
-                Self::finish_dead(world)
+                Self::finish_dead_step(world)
             }
             tool @ (Tool::Off | Tool::Done) => tool,
         };
@@ -341,7 +341,7 @@ impl Protocol {
         Tool::Apply { live, drop, retire: (!in_doubt).then_some(asked), then: Next::ReadDead }
     }
 
-    fn finish_dead(world: &World) -> Tool {
+    fn finish_dead_step(world: &World) -> Tool {
         let is_open = |both: &Both| both.is_open_at_source() || both.source == Source::Dead;
         Tool::FinishDead { last: !world.messages.iter().any(is_open) }
     }
