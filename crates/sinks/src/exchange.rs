@@ -10,12 +10,12 @@ const WRITE_SIZE: usize = 64 * 1024;
 /// Bytes read at once.
 const READ_SIZE: usize = 16 * 1024;
 
-/// Our side of a protocol.
+/// The client side of a protocol.
 pub(crate) trait Exchange: Send {
-    /// Adds what is to be sent next, if it is time for it. Called again until `out` holds [`WRITE_SIZE`] bytes or nothing is added.
+    /// Adds the next bytes to send, if there are any. Called again until `out` holds [`WRITE_SIZE`] bytes or nothing is added.
     fn poll_write(&mut self, out: &mut BytesMut);
 
-    /// Takes whole frames from the front of `read`, and adds to `out` what must be answered at once.
+    /// Parses complete frames from the front of `read`, and adds immediate replies to `out`.
     fn on_read(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()>;
 
     /// Whether all answers have arrived.

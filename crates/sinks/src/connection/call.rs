@@ -1,4 +1,4 @@
-//! One call: its messages on as many connections as it takes.
+//! One delivery call over as many connections as it needs.
 
 use std::{
     collections::BTreeMap,
@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{exchange::Exchange, within::within};
 
-/// Messages on one connection in one call, at most: packets of MQTT have no more numbers.
+/// Maximum of messages on one connection in one call: MQTT has no more packet ids.
 const IN_FLIGHT_MAX: usize = u16::MAX as usize;
-/// No answer for this part of a call's time, although messages wait for one: the connection is held up.
+/// A connection without an answer for this part of the call's time, with messages in flight, is stalled.
 const STALL_PART: u32 = 4;
 
-/// What a call is about.
+/// A call and its deadlines.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     batch: &'a [Delivery],
@@ -34,13 +34,13 @@ struct Call<'a> {
 /// Why some messages share a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
-    /// Nothing is known against their destinations.
+    /// Messages to destinations that are not suspects.
     Trusted,
-    /// All are to one destination that is suspected.
+    /// Messages to one suspect.
     OwnConnection,
 }
 
-/// What came of one connection.
+/// The result of one connection.
 struct ConnectionOutcome {
     /// Not sent.
     left: Vec<usize>,
@@ -118,7 +118,7 @@ impl<P: Protocol> Pool<P> {
             Some((_, Err(error))) => return ConnectionOutcome { left: indices, error, can_retry: false },
             None => {
                 let error = SinkError::unreachable("no connection in time");
-                // Other destinations hold all connections: the broker itself may be well.
+                // Other destinations hold all connections: the broker itself may be healthy.
                 let is_full = turns.available_permits() == 0;
                 let error = if is_full { error.at_destination() } else { error };
                 return ConnectionOutcome { left: indices, error, can_retry: false };
@@ -135,7 +135,7 @@ impl<P: Protocol> Pool<P> {
         let first = self.protocol.number(&mut connection.session, indices.len());
         let mut in_flight = InFlight::new(call.batch, &indices, call.outcomes, (first, window));
         let (moved, is_moved) = oneshot::channel();
-        // What was not sent when a connection is held up need not wait for its end.
+        // Unsent messages of a stalled connection do not wait for its end.
         let elsewhere = async {
             if let Ok(moved) = is_moved.await {
                 self.send_all(self.once_more(call), moved).await;
@@ -177,7 +177,7 @@ impl<P: Protocol> Pool<P> {
             let Some(oldest) = in_flight.oldest().filter(|_| now.since(since) >= stall) else { continue };
             self.suspects.add(oldest, now);
             if stalled.group == Group::Trusted {
-                // A connection that is held up counts no more: other calls go on.
+                // A stalled connection frees its permit for other calls.
                 drop(stalled.permit.take());
             }
             if in_flight.has_others(oldest) {
@@ -222,7 +222,7 @@ impl<P: Protocol> Pool<P> {
                 (why, in_flight.sent() > 0, false)
             }
             None => {
-                // Slow, but nothing ended the connection.
+                // Slow, but the connection is still open.
                 if group == Group::Trusted && is_careful && in_flight.answers() > 0 {
                     self.is_careful.store(false, Ordering::Relaxed);
                 }
@@ -236,15 +236,15 @@ impl<P: Protocol> Pool<P> {
     }
 }
 
-/// What is given up when a connection is held up.
+/// Released when a connection stalls.
 struct Stalled<'a> {
-    /// Where what was not sent goes on.
+    /// Takes the unsent messages to another connection.
     moved: Option<oneshot::Sender<Vec<usize>>>,
     permit: Option<SemaphorePermit<'a>>,
     group: Group,
 }
 
-/// A flight, as a connection sees it.
+/// The exchange of the messages in flight on one connection.
 struct InFlightExchange<'a, 'f, P: Protocol> {
     protocol: &'a P,
     session: &'a P::Session,
@@ -254,7 +254,7 @@ struct InFlightExchange<'a, 'f, P: Protocol> {
 impl<P: Protocol> Exchange for InFlightExchange<'_, '_, P> {
     fn poll_write(&mut self, out: &mut BytesMut) {
         let before = out.len();
-        // One that this broker will not take adds nothing: the next one is looked at at once.
+        // A message that this broker cannot accept adds nothing: continue with the next.
         while out.len() == before {
             let Some((number, delivery)) = self.in_flight.next_to_send() else { return };
             if let Err(error) = self.protocol.send(self.session, delivery, number, out) {

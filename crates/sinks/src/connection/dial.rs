@@ -1,4 +1,4 @@
-//! Connecting to one of several hosts, each of which may have several addresses.
+//! Connects to one of several hosts, each of which may have several addresses.
 
 use std::{
     net::SocketAddr,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{link::Link, tls, within::within};
 
-/// Finds a host that lets us in, and remembers it.
+/// Finds a host that accepts the login, and remembers it.
 #[derive(Debug)]
 pub(super) struct Dialer {
     address: Address,
@@ -91,7 +91,7 @@ fn share(clock: &dyn Clock, until: Monotonic, left: usize) -> Monotonic {
     now.saturating_add(until.since(now) / u32::try_from(left.max(1)).unwrap_or(u32::MAX))
 }
 
-/// One failure for all. If one of the hosts says that we are at fault, it is that: the others are merely away.
+/// One error for all hosts: a misconfiguration if one host reported it, else the first.
 fn summary(failures: &[(&Host, SinkError)]) -> SinkError {
     let is_ours = |(_, failure): &&(&Host, SinkError)| failure.kind == SinkErrorKind::Misconfigured;
     let main = failures.iter().find(is_ours).or(failures.first());

@@ -25,13 +25,13 @@ pub(crate) struct InFlight<'a> {
     outcomes: &'a Outcomes<'a>,
     /// The number of the first message on this connection.
     first: u64,
-    /// As many may wait for their answers.
+    /// Maximum of messages without an answer.
     window: usize,
     next: usize,
     under_way: usize,
     /// Answers so far.
     answers: usize,
-    /// What a last word of the broker would mean for the one message that it is about.
+    /// The broker's last error, if it names no message.
     last_word: Option<SinkError>,
     /// Some brokers close a connection over what they refuse: after that it is used for nothing new.
     has_refusal: bool,
@@ -121,7 +121,7 @@ impl<'a> InFlight<'a> {
         self.answers += 1;
     }
 
-    /// The message never left: this connection has no room for it.
+    /// The message was not sent: this broker cannot accept it.
     pub(super) fn unfit(&mut self, number: u64, error: SinkError) {
         if let Some(position) = self.position(number, Stage::Sent) {
             self.close(position, Err(error));
@@ -153,7 +153,7 @@ impl<'a> InFlight<'a> {
         self.entries[self.next..].iter().all(|entry| entry.stage == Stage::Done) && self.under_way == 0
     }
 
-    /// Whether the connection can be trusted to last.
+    /// Whether the connection can be used again.
     pub(super) fn went_well(&self) -> bool {
         self.is_complete() && !self.has_refusal
     }
@@ -202,7 +202,7 @@ impl<'a> InFlight<'a> {
         taken
     }
 
-    /// Reports what is still open: sent, and not answered.
+    /// Reports the messages that were sent and not answered.
     pub(super) fn cut(&mut self, cut: &Cut<'_>) {
         let oldest = self.oldest();
         let several = self.under_way > 1;

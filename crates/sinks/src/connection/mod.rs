@@ -1,9 +1,9 @@
-//! Connections of protocols that we speak ourselves. Each is one call's at a time: a call that is dropped half way takes its
-//! connection with it, and what goes wrong on one does not touch what is under way on another.
+//! Connection pool of the protocols that are implemented here. A connection serves one call at a time. A call that is dropped half way
+//! closes its connection; a failure of one connection affects no message on another.
 //!
-//! A broker works off a connection in order. A queue that takes nothing for a while therefore holds up all that was sent after it
-//! on the same connection, and a broker that refuses a message may close the connection over it. The destination that did so
-//! is suspected from then on, and its messages go on connections of their own.
+//! A broker processes a connection in order. A queue that stalls therefore delays everything that was sent after it on that
+//! connection, and a broker may close the connection when it refuses a message. The destination that caused this becomes a suspect:
+//! its messages then use connections of their own.
 
 mod address;
 mod call;
@@ -32,21 +32,21 @@ use dial::Dialer;
 pub(crate) use in_flight::InFlight;
 use suspects::Suspects;
 
-/// Calls that use a connection at the same time, and connections that wait for one, at most. Other calls wait in line.
+/// Maximum of calls that use a connection at the same time, and of idle connections. Other calls queue.
 const CONNECTIONS_MAX: usize = 8;
-/// Connections besides, for destinations that are suspected.
+/// Maximum of additional connections, for suspects.
 const ASIDE_MAX: usize = 4;
-/// A connection that nobody used for this long is closed.
+/// A connection that was unused for this long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// What differs between protocols.
+/// The protocol-specific part of the pool.
 pub(crate) trait Protocol: Send + Sync + 'static {
-    /// What is known of a connection since it was made.
+    /// State of one connection, such as what the broker announced at login.
     type Session: Send + Sync + 'static;
 
-    /// Sent before a connection is closed that was only waiting.
+    /// Sent before an idle connection is closed.
     const FAREWELL: &'static [u8];
-    /// Sent when nothing else was for a while.
+    /// Keep-alive, sent when nothing else was sent for a while.
     const KEEP_ALIVE: &'static [u8];
 
     /// Logs in.
@@ -57,16 +57,16 @@ pub(crate) trait Protocol: Send + Sync + 'static {
         host: &str,
     ) -> impl Future<Output = Result<Self::Session, SinkError>> + Send;
 
-    /// The longest that the broker lets us be silent, if it said so.
+    /// The longest silence that the broker accepts from the client, if it announced one.
     fn silence_max(&self, session: &Self::Session) -> Option<Duration>;
 
-    /// As many messages may wait for their answers.
+    /// Maximum of messages without an answer.
     fn window(&self, session: &Self::Session) -> usize;
 
-    /// The number of the first of so many messages.
+    /// Reserves `count` message numbers and returns the first.
     fn number(&self, session: &mut Self::Session, count: usize) -> u64;
 
-    /// Adds a message to `out`, unless this broker will not take it.
+    /// Encodes a message into `out`, unless this broker cannot accept it.
     fn send(
         &self,
         session: &Self::Session,
@@ -75,7 +75,7 @@ pub(crate) trait Protocol: Send + Sync + 'static {
         out: &mut BytesMut,
     ) -> Result<(), SinkError>;
 
-    /// Takes whole answers from the front of `read`, and adds to `out` what must be answered at once.
+    /// Parses complete answers from the front of `read`, and adds immediate replies to `out`.
     fn on_read(
         &self,
         session: &Self::Session,
@@ -84,15 +84,15 @@ pub(crate) trait Protocol: Send + Sync + 'static {
         out: &mut BytesMut,
     ) -> io::Result<()>;
 
-    /// Asks something that delivers nothing.
+    /// Sends a request that delivers nothing, and waits for the answer.
     fn ask(&self, link: &mut Link) -> impl Future<Output = Result<(), SinkError>> + Send;
 }
 
-/// An open connection on which we are logged in.
+/// An open connection, logged in.
 struct Connection<P: Protocol> {
     link: Link,
     session: P::Session,
-    /// It may be unused for so long.
+    /// Closed when unused for this long.
     idle_max: Duration,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct Pool<P: Protocol> {
     aside: Semaphore,
     idle: Arc<IdlePool<Connection<P>>>,
     suspects: Suspects,
-    /// Suspects that ended a connection with several of their messages under way: they go one at a time.
+    /// Suspects that closed a connection with several of their messages in flight: their messages go one at a time.
     careful: Suspects,
     /// After a disconnect that one message may have caused, send one at a time until a call succeeds; that identifies it.
     is_careful: AtomicBool,
@@ -130,9 +130,9 @@ pub(crate) struct Pool<P: Protocol> {
     timeout: Duration,
 }
 
-/// The longest that the far end may hear nothing from us while we live: it may close what is silent for longer.
+/// The longest silence of a live client: the broker may close a connection that is silent for longer.
 pub(crate) fn silence_max(timeout: Duration) -> Duration {
-    // Twice: the keeper comes around once in a while.
+    // Twice: the sweeper runs at intervals.
     2 * (IDLE_MAX + timeout)
 }
 
@@ -156,7 +156,7 @@ impl<P: Protocol> Pool<P> {
     pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), SinkError> {
         let (begin_until, end) = self.ends();
         let ask = async {
-            // Beside those that calls use, all of which may be held up.
+            // Not one of the connections of calls, which may all be stalled.
             let mut connection = self.connection(begin_until).await?;
             self.protocol.ask(&mut connection.link).await?;
             self.idle.release(connection);
@@ -166,7 +166,7 @@ impl<P: Protocol> Pool<P> {
         reply.unwrap_or_else(|| Err(SinkError::unreachable("no answer in time")))
     }
 
-    /// The ends of a call: a connection must stand by the first, answers must be there by the second.
+    /// Deadlines of a call: to have a connection, and to have all answers.
     fn ends(&self) -> (Monotonic, Monotonic) {
         let now = self.now();
         (now.saturating_add(self.timeout / 2), now.saturating_add(self.timeout))
@@ -176,19 +176,19 @@ impl<P: Protocol> Pool<P> {
         self.clock.now().mono()
     }
 
-    /// A connection that waits, or a new one.
+    /// An idle connection, or a new one.
     async fn connection(&self, until: Monotonic) -> Result<Connection<P>, SinkError> {
         if let Some(connection) = self.idle.take() {
             return Ok(connection);
         }
         let (link, session) = self.dialer.dial(&self.protocol, &*self.clock, until).await?;
-        // Half of it: what is sent at the last moment is on its way for a while.
+        // Half: a keep-alive that is sent at the last moment takes time to arrive.
         let idle_max = self.protocol.silence_max(&session).map_or(IDLE_MAX, |max| IDLE_MAX.min(max / 2));
         Ok(Connection { link, session, idle_max })
     }
 }
 
-/// The failure to connect: nothing was sent, whatever it was.
+/// A failure to connect: nothing was sent.
 pub(crate) fn connect_failed(why: &io::Error) -> SinkError {
     if is_certificate_io_fault(why) {
         SinkError::misconfigured(why.to_string())

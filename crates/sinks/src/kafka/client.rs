@@ -1,4 +1,4 @@
-//! The producer: made when it is needed, shared by all calls, made anew when it failed for good.
+//! The producer: created on demand, shared by all calls, replaced after a fatal error.
 
 use std::{
     collections::BTreeSet,
@@ -30,9 +30,9 @@ use super::{
     settings::IDEMPOTENCE,
 };
 
-/// Topics that are asked for before something is sent to them. Of more than these the library itself hears in time.
+/// Maximum of topics whose metadata is requested before a message is sent. The library refreshes that of further ones by itself.
 const UNVERIFIED_MAX: usize = 1000;
-/// So often the brokers are asked before they count as away: the first that is asked may hang.
+/// Requests to the brokers before they count as unreachable: the first broker may hang.
 const ASKED_TIMES: u32 = 2;
 
 /// The settings of producers, and the producer in use.
@@ -41,16 +41,16 @@ pub(super) struct Client {
     current: Mutex<Option<Connection>>,
 }
 
-/// A producer and what is known of it.
+/// A producer and its state.
 #[derive(Clone)]
 pub(super) struct Connection {
     producer: Arc<DropAside<ThreadedProducer<Context>>>,
     context: Context,
-    /// One at a time asks the brokers; a call that was given up may still be asking.
+    /// Held by whoever asks the brokers; a call that was dropped may still be asking.
     asking: Arc<tokio::sync::Mutex<()>>,
-    /// Whether the last reply of the brokers was good.
+    /// Whether the brokers answered the last request.
     is_answering: Arc<AtomicBool>,
-    /// Topics of which the last that was heard was not.
+    /// Topics with an error since their metadata was last requested.
     unverified: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -59,7 +59,7 @@ impl Client {
         Self { config, current: Mutex::default() }
     }
 
-    /// A producer by which records may be sent: the brokers were well a moment ago, or are now. They are asked for `topic`.
+    /// A producer whose brokers answer. If their last request failed, they are asked for `topic` first.
     pub(super) async fn connection(&self, topic: &str, within: Duration) -> Result<Connection, SinkError> {
         let connection = self.current()?;
         if !connection.is_answering.load(Ordering::SeqCst) {
@@ -68,13 +68,13 @@ impl Client {
         Ok(connection)
     }
 
-    /// Asks the brokers what topics they have, whatever was heard before.
+    /// Requests the topics of the brokers, also if the last request succeeded.
     pub(super) async fn probe(&self, within: Duration) -> Result<(), SinkError> {
         let connection = self.current()?;
         self.ask(&connection, None, within).await.map(drop)
     }
 
-    /// Asks for a topic that is in doubt. The library learns of it too. Gives the number of its partitions.
+    /// Requests the metadata of an unverified topic, which updates the library, too. Returns the number of its partitions.
     pub(super) async fn ask_topic(
         &self,
         connection: &Connection,
@@ -96,7 +96,7 @@ impl Client {
         connection.context.errors().send_modify(|errors| errors.last = None);
         let mut errors = connection.context.errors().subscribe();
         let (producer, topic) = (connection.producer.clone(), topic.map(str::to_owned));
-        // The library has no other way to ask than to wait.
+        // The library has only a blocking call.
         let mut reply = tokio::task::spawn_blocking(move || {
             let _asking = asking;
             let ask = || producer.client().fetch_metadata(topic.as_deref(), within / ASKED_TIMES);
@@ -106,7 +106,7 @@ impl Client {
                     Some(RDKafkaErrorCode::OperationTimedOut | RDKafkaErrorCode::BrokerTransportFailure)
                 )
             };
-            // One that hangs is disconnected by then, and another is asked.
+            // A broker that hangs is disconnected by then: ask another.
             (1..ASKED_TIMES).fold(ask(), |answer, _| match answer {
                 Err(error) if is_silent(&error) => ask(),
                 answer => answer,
@@ -125,7 +125,7 @@ impl Client {
                 Ok(metadata)
             }
             (Err(_), Errors { final_error: Some(final_error), .. }) => {
-                // It would go on trying, and locking the user out perhaps.
+                // The producer would keep trying, and may lock the user out.
                 self.give_up(connection);
                 Err(SinkError::misconfigured(final_error))
             }
@@ -171,7 +171,7 @@ impl Client {
 }
 
 impl Connection {
-    /// Hands a message to the library. What becomes of it is reported with `index`, unless it is not even taken.
+    /// Queues a message in the library, which reports its outcome with `index`. An error: it was not queued.
     pub(super) fn hand_over(
         &self,
         index: usize,
@@ -186,7 +186,7 @@ impl Connection {
         })
     }
 
-    /// What the failure of a message to `topic` means.
+    /// Classifies the error of a message to `topic`, and records it.
     pub(super) fn classify(&self, topic: &str, error: &KafkaError, persistence: Persistence) -> SinkError {
         let fatal = classify_fatal(error, persistence, self.producer.client().fatal_error());
         let error = fatal.unwrap_or_else(|| classify(error, persistence, self.context.is_all_down()));
@@ -194,7 +194,7 @@ impl Connection {
         error
     }
 
-    /// Remembers whom to ask before anything is sent again.
+    /// Marks the brokers or the topic as unverified: they are asked before anything is sent again.
     pub(super) fn record_failure(&self, topic: &str, error: &SinkError) {
         if is_of_brokers(error) {
             self.is_answering.store(false, Ordering::SeqCst);
@@ -207,14 +207,13 @@ impl Connection {
         }
     }
 
-    /// Whether the topic must be asked for first.
+    /// Whether the metadata of the topic must be requested first.
     pub(super) fn is_unverified(&self, topic: &str) -> bool {
         self.unverified.lock().unwrap_or_else(PoisonError::into_inner).contains(topic)
     }
 }
 
-/// Drops what it holds on a thread of its own. The end of a producer waits for its threads, and whoever has the last clone of
-/// a connection runs on a thread that others need.
+/// Drops its value on a separate thread. Dropping a producer joins its threads, which would block a runtime thread.
 ///
 /// It holds one, until it is dropped.
 struct DropAside<T: Send + 'static>(Vec<T>);
@@ -236,7 +235,7 @@ impl<T: Send + 'static> Deref for DropAside<T> {
 impl<T: Send + 'static> Drop for DropAside<T> {
     fn drop(&mut self) {
         let held = mem::take(&mut self.0);
-        // If there is no thread to be had, it is dropped with the closure, here.
+        // If no thread can be spawned, the closure is dropped here, with the value.
         let _ = std::thread::Builder::new().name("duly-kafka-drop".into()).spawn(move || drop(held));
     }
 }

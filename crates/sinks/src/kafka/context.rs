@@ -1,4 +1,4 @@
-//! What the library reports: the outcome of each record, and what it says of its connections.
+//! Callbacks of the library: the outcome of each record, errors of connections, and log lines.
 
 use std::{
     collections::HashMap,
@@ -16,13 +16,13 @@ use tokio::sync::{mpsc, watch};
 
 use super::failure::{Persistence, is_final};
 
-/// The part of the library that says when a batch goes back into its partition's queue. It writes a few lines in a failure,
-/// and none otherwise.
+/// The debug context whose log says when a batch is put back into the queue of its partition. It logs a few lines for a failure, and none
+/// otherwise.
 pub(super) const DEBUG: &str = "eos";
 /// Partitions of which it is remembered that a batch went back. With more, all count as such.
 const RETURNED_MAX: usize = 10_000;
 
-/// Goes with a record through the library.
+/// The opaque of a record: the library returns it with the report.
 pub(super) struct RecordOpaque {
     /// The message's place in its call.
     pub(super) index: usize,
@@ -31,14 +31,14 @@ pub(super) struct RecordOpaque {
     pub(super) moment: u64,
 }
 
-/// What became of a record.
+/// The outcome of a record.
 pub(super) struct RecordReport {
     pub(super) index: usize,
     /// Partition and offset, or why not.
     pub(super) result: Result<String, (KafkaError, Persistence)>,
 }
 
-/// Hears what the library says.
+/// Receives the callbacks of a producer.
 #[derive(Clone, Default)]
 pub(super) struct Context(Arc<ConnectionState>);
 
@@ -49,11 +49,11 @@ struct ConnectionState {
     returned: Returned,
 }
 
-/// What was heard of connections.
+/// Errors of connections.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Errors {
     pub(super) last: Option<String>,
-    /// An error that no waiting changes. The producer is replaced, unless a broker has answered since.
+    /// An error that does not pass by itself. The producer is replaced, unless a broker has answered since.
     pub(super) final_error: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl Context {
     /// A broker answered.
     pub(super) fn answered(&self) {
         self.0.all_down.store(false, Ordering::SeqCst);
-        // For every record: a look costs less than a change.
+        // Runs for every record: a read is cheaper than a write.
         if self.0.errors.borrow().final_error.is_some() {
             self.0.errors.send_modify(|errors| errors.final_error = None);
         }
@@ -132,7 +132,7 @@ impl ProducerContext for Context {
                 Err((error.clone(), persistence))
             }
         };
-        // A call that was given up hears nothing.
+        // The call may have been dropped.
         let _ = opaque.reports.send(RecordReport { index: opaque.index, result });
     }
 }
@@ -175,7 +175,7 @@ impl Returned {
 
     /// Whether a broker may have a record that was handed over at `moment`.
     fn persistence(&self, topic: &str, partition: i32, moment: u64) -> Persistence {
-        // It has not even got a partition.
+        // No partition was assigned.
         if partition < 0 {
             return Persistence::No;
         }

@@ -1,6 +1,6 @@
-//! What Kafka and the library may answer instead of yes, sorted by what comes next.
+//! Classifies errors of Kafka and of the library.
 //!
-//! The table in `docs.md` is this file in words.
+//! `docs.md` has the same as a table.
 
 use duly_core::{ErrorScope, SinkError, SinkErrorKind};
 use rdkafka::{error::KafkaError, types::RDKafkaErrorCode as Code};
@@ -14,7 +14,7 @@ pub(super) enum Persistence {
     Possibly,
 }
 
-/// What the failure of a record means. `is_all_down`: the library has a connection to no broker.
+/// Classifies the error of a record. `is_all_down`: the library has a connection to no broker.
 pub(super) fn classify(error: &KafkaError, persistence: Persistence, is_all_down: bool) -> SinkError {
     let (kind, scope) =
         error.rdkafka_error_code().map_or((SinkErrorKind::Unknown, ErrorScope::Target), |code| {
@@ -29,7 +29,7 @@ pub(super) fn classify(error: &KafkaError, persistence: Persistence, is_all_down
     if scope == ErrorScope::Destination { error.at_destination() } else { error }
 }
 
-/// What is not named here is unknown.
+/// Codes that are not listed are unknown.
 fn by_code(code: Code, persistence: Persistence) -> (SinkErrorKind, ErrorScope) {
     use ErrorScope::{Destination, Target};
     use SinkErrorKind::{Denied, Misconfigured, Refused, Throttled, Unknown, Unreachable};
@@ -89,7 +89,7 @@ fn by_code(code: Code, persistence: Persistence) -> (SinkErrorKind, ErrorScope) 
     }
 }
 
-/// What it means that the library did not take a record at all: nothing of it was sent.
+/// Classifies the error of a record that was not queued: nothing of it was sent.
 pub(super) fn not_taken(error: &KafkaError, fatal: Option<(Code, String)>) -> SinkError {
     match classify_fatal(error, Persistence::No, fatal) {
         Some(SinkError { kind: SinkErrorKind::Misconfigured, detail, .. }) => {
@@ -103,10 +103,10 @@ pub(super) fn not_taken(error: &KafkaError, fatal: Option<(Code, String)>) -> Si
     }
 }
 
-/// What it means that the producer cannot go on, if that is the error: an idempotent one ends when it can no longer tell
-/// what is a copy. It is about no topic, and the next call makes another producer.
+/// Classifies the end of the producer, if that is the error: an idempotent producer ends when it can no longer detect duplicates. It
+/// concerns no topic, and the next call creates another producer.
 ///
-/// The library first keeps the reason, then purges what it has not sent: a purged record can be told why.
+/// The library stores the reason before it purges unsent records, so the reason is known for each of them.
 pub(super) fn classify_fatal(
     error: &KafkaError,
     persistence: Persistence,
@@ -127,7 +127,7 @@ pub(super) fn classify_fatal(
     Some(SinkError::new(kind, format!("the producer ended: {detail}")))
 }
 
-/// Whether other records of the same batch may be the reason. Nothing of it was written: this one is sent again alone.
+/// Whether another record of the batch may be the reason. Nothing of the batch was written: the record is sent again alone.
 pub(super) fn is_of_batch(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
@@ -142,7 +142,7 @@ pub(super) fn is_of_batch(error: &KafkaError) -> bool {
     )
 }
 
-/// Whether the brokers must be asked how they are before anything is sent again, to whatever topic.
+/// Whether the brokers must be asked before anything is sent again, to any topic.
 pub(super) fn is_of_brokers(error: &SinkError) -> bool {
     error.scope == ErrorScope::Target
         && matches!(
@@ -151,8 +151,8 @@ pub(super) fn is_of_brokers(error: &SinkError) -> bool {
         )
 }
 
-/// Whether the library must ask for the topic before anything is sent there again: by itself it would know minutes later
-/// that the topic is well.
+/// Whether the metadata of the topic must be requested before anything is sent there again: by itself the library would refresh it
+/// minutes later.
 pub(super) fn is_of_topic(error: &SinkError) -> bool {
     error.scope == ErrorScope::Destination
         && matches!(
@@ -164,7 +164,7 @@ pub(super) fn is_of_topic(error: &SinkError) -> bool {
         )
 }
 
-/// What the library heard beside any record, and what of it no waiting changes.
+/// Whether an error of a connection does not pass by itself.
 pub(super) fn is_final(code: Code, reason: &str) -> bool {
     match code {
         Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => true,

@@ -33,7 +33,7 @@ use crate::within::within;
 /// Sends to Kafka.
 pub struct KafkaSink {
     client: Client,
-    /// For records that must be alone in their batch. Used only when a batch was turned away.
+    /// For records that must be alone in their batch. Used only when a batch was rejected.
     alone: Client,
     partitions: Partitions,
     timeout: Duration,
@@ -43,9 +43,9 @@ pub struct KafkaSink {
 /// One call.
 struct Call<'a> {
     outcomes: &'a Outcomes<'a>,
-    /// Brokers and topics may be asked until then.
+    /// Deadline of metadata requests.
     connect_until: Monotonic,
-    /// A record may be sent again alone until then: nothing is sent after its call has ended.
+    /// Deadline to send a record again alone: nothing is sent after its call has ended.
     alone_until: Monotonic,
     end: Monotonic,
 }
@@ -59,7 +59,7 @@ impl KafkaSink {
         Self { client, alone, partitions: Partitions::default(), timeout: settings.timeout, clock }
     }
 
-    /// Hands all of these to the library, and reports what becomes of each as it is known.
+    /// Queues these messages in the library, and reports each outcome when it is known.
     async fn send(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
         let (sender, mut reports) = mpsc::unbounded_channel();
         let mut pending = BTreeMap::new();
@@ -83,7 +83,7 @@ impl KafkaSink {
                             call.outcomes.report(index, Ok(receipt));
                             continue;
                         }
-                        // Nothing of its batch was written, and a neighbour may be the reason. The reports of others do not wait.
+                        // Nothing of the batch was written, and another record may be the reason. Reports of others do not wait.
                         Err((error, _)) if is_of_batch(&error) && alone.insert(index) => {
                             let sending = self.send_alone((index, delivery), &sender, call);
                             sent_alone.push(async move { (index, sending.await) });
@@ -110,7 +110,7 @@ impl KafkaSink {
         }
     }
 
-    /// Hands over a message again, in a batch of its own.
+    /// Sends a message again, in a batch of its own.
     async fn send_alone(
         &self,
         (index, delivery): Indexed<'_>,
@@ -120,13 +120,13 @@ impl KafkaSink {
         let connecting = self.alone.connection(delivery.message.topic.as_str(), alone_time(self.timeout));
         let connected = within(&*self.clock, call.alone_until, connecting).await;
         let late = "its batch was turned away, and no time was left to send it alone";
-        // Brokers are there: one of them has just turned the batch away.
+        // The brokers are up: one of them has just rejected the batch.
         let connected = connected.unwrap_or_else(|| Err(SinkError::unreachable(late)));
         let connection = connected.map_err(SinkError::at_destination)?;
         connection.hand_over(index, delivery, reports)
     }
 
-    /// Asks for the topics that are in doubt, each before its messages are sent.
+    /// Requests the metadata of unverified topics, each before its messages are sent.
     async fn send_unverified(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
         let mut by_topic: BTreeMap<&str, Vec<Indexed<'_>>> = BTreeMap::new();
         for (index, delivery) in messages {

@@ -1,4 +1,4 @@
-//! A message as a record.
+//! Encodes a message as a record.
 
 use duly_core::{Delivery, ErrorCode, Invalid, StoredMessage};
 use rdkafka::{
@@ -13,10 +13,10 @@ const CONTENT_TYPE: &str = "content-type";
 const OURS: &str = "duly-";
 /// The longest name of a topic.
 const TOPIC_MAX: usize = 249;
-/// Kafka keeps its own state in these: a broker takes no records for them from clients.
+/// Internal topics of Kafka: brokers accept no records for them from clients.
 const INTERNAL: [&str; 3] = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
 
-/// Why this message fits into no topic, if it does not.
+/// Checks that the message can be a Kafka record.
 pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     let topic = message.topic.as_str();
     if !is_topic(topic) {

@@ -1,4 +1,4 @@
-//! What works at the brokers and is odd all the same. Asks, and writes nothing.
+//! Warnings of `doctor` about settings of the brokers. Writes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,7 @@ pub(super) async fn remarks(mut config: ClientConfig, within: Duration, wanted: 
     let Ok(admin) = config.create::<AdminClient<DefaultClientContext>>() else { return Vec::new() };
     let admin = std::sync::Arc::new(admin);
     let client = admin.clone();
-    // The library has no other way to ask than to wait.
+    // The library has only a blocking call.
     let metadata = tokio::task::spawn_blocking(move || client.inner().fetch_metadata(None, within)).await;
     let Ok(Ok(metadata)) = metadata else { return Vec::new() };
     let mut topics = topics_of(&metadata);

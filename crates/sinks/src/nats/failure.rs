@@ -1,4 +1,4 @@
-//! Errors of NATS and of the way to it, sorted by what comes next.
+//! Classifies errors of NATS and of the connection to it.
 
 use std::{error::Error, io};
 
@@ -18,7 +18,7 @@ pub(super) fn unsecured(error: &io::Error) -> SinkError {
     SinkError::new(kind, error.to_string())
 }
 
-/// The failure to connect: nothing was sent, whatever it was.
+/// A failure to connect: nothing was sent.
 pub(super) fn connect_failed(error: &ConnectError) -> SinkError {
     let kind = match error.kind() {
         ConnectErrorKind::AuthorizationViolation

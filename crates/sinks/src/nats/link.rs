@@ -1,4 +1,4 @@
-//! The connection: made when it is needed, shared by all calls, made anew when it broke.
+//! The connection: opened on demand, shared by all calls, replaced when it breaks.
 
 use std::sync::{
     Arc,
@@ -16,17 +16,17 @@ use super::{
     settings::{Login, Settings},
 };
 
-/// Commands that wait for the connection, at most; with more, callers wait.
+/// Maximum of commands that are queued for the connection. Callers wait for room.
 const COMMANDS_MAX: usize = 1_024;
-/// News that a call may be behind, at most. What it misses it learns by the end of its time.
+/// Maximum of buffered events for each call. A call that misses one learns the outcome by its time limit.
 const EVENTS_MAX: usize = 256;
 /// Messages without an answer that a connection may remember. The client keeps something of each until the connection ends, so
 /// that a silent stream would cost more and more memory; with more, the next call connects anew.
 const UNANSWERED_MAX: usize = 10_000;
-/// How the server begins when we may not listen where answers come.
+/// Prefix of the server's error when the user may not subscribe to the inbox.
 const NO_INBOX: &str = "Permissions Violation for Subscription to ";
 
-/// How connections are made, and the one that stands.
+/// The current connection, and how to open another.
 pub(super) struct Link {
     standing: Mutex<Standing>,
 }
@@ -53,9 +53,9 @@ pub(super) struct Connection {
 pub(super) enum ConnectionEvent {
     /// The connection was lost: messages without an answer may have arrived, and no answer will come.
     Broken,
-    /// We may not publish to this subject.
+    /// The user may not publish to this subject.
     Denied { subject: String, words: String },
-    /// We may not listen for answers: none will ever come.
+    /// The user may not subscribe to the inbox: no answer will arrive.
     Deaf { words: String },
 }
 
@@ -64,7 +64,7 @@ impl Link {
         Self { standing: Mutex::default() }
     }
 
-    /// The connection that stands, or a new one.
+    /// The current connection, or a new one.
     pub(super) async fn connection(&self, settings: &Settings) -> Result<Connection, SinkError> {
         let mut standing = self.standing.lock().await;
         if let Some(connection) =
@@ -75,7 +75,7 @@ impl Link {
         standing.connection = None;
         standing.serial += 1;
         let connection = Connection::connect(settings, standing.serial).await?;
-        // Acknowledgements that nobody may hear would make every message an unknown one.
+        // Without the right to receive acknowledgements every outcome would be unknown.
         ask::has_read(&connection).await?;
         standing.connection = Some(connection.clone());
         Ok(connection)
@@ -127,7 +127,7 @@ impl Connection {
         self.is_broken.load(Ordering::SeqCst)
     }
 
-    /// Whether it remembers too much that is never answered.
+    /// Whether too many messages without an answer are held in memory.
     fn is_worn(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed) > UNANSWERED_MAX
     }

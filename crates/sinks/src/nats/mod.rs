@@ -23,7 +23,7 @@ use settings::Settings;
 
 use crate::{Finding, within::within};
 
-/// The part of a call's time in which the server is asked whether it lives, if a message got no answer.
+/// The last part of a call's time, used to check whether the server answers if a message got no answer.
 const MARGIN: u32 = 8;
 const SILENT: &str = "no acknowledgement in time: the server answers, and the stream does not";
 
@@ -42,7 +42,7 @@ impl NatsSink {
         Self { link: Link::new(), core: Core::new(clock.clone()), settings, clock }
     }
 
-    /// The ends of a call: a connection must stand by the first, answers must be there by the second.
+    /// Deadlines of a call: to have a connection, and to have all answers.
     fn ends(&self) -> (Monotonic, Monotonic) {
         let now = self.clock.now().mono();
         let after = |span| now.saturating_add(span);
@@ -54,7 +54,7 @@ impl NatsSink {
         connection.unwrap_or_else(|| Err(SinkError::unreachable("no connection in time")))
     }
 
-    /// Sends these, which have the form of NATS, into streams.
+    /// Publishes these messages to streams.
     async fn publish(&self, messages: Vec<(usize, OutgoingMessage)>, outcomes: &Outcomes<'_>) {
         let (begin_until, end) = self.ends();
         let connection = match self.connection(begin_until).await {
@@ -81,7 +81,7 @@ impl NatsSink {
         match within(&*self.clock, end, ask::has_read(&connection)).await {
             Some(Ok(())) => publication.give_up(&SinkError::unknown(SILENT).at_destination()),
             _ => {
-                // Told first, as another call may be connecting. Whatever hangs there, the next call does not wait for it.
+                // Report first, as another call may hold the lock to connect. The next call uses another connection.
                 publication.give_up(&silent);
                 self.link.drop_connection(&connection).await;
             }

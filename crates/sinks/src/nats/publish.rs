@@ -1,4 +1,4 @@
-//! From messages to what is sent, and from answers to outcomes.
+//! Publishes the messages of a call, and turns acknowledgements into outcomes.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ pub(super) struct OutgoingMessage {
     pub(super) body: Bytes,
 }
 
-/// Why no server takes this message, if it is so.
+/// The reason that this message is invalid for every server, if there is one.
 pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     let subject = message.topic.as_str();
     if let Some(why) = unfit(subject) {
@@ -57,7 +57,7 @@ pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
 }
 
 impl OutgoingMessage {
-    /// The message in the form of NATS; or why it has none.
+    /// Encodes the message for NATS.
     pub(super) fn of(delivery: &Delivery) -> Result<Self, Invalid> {
         let message = &delivery.message;
         check(message)?;
@@ -98,7 +98,7 @@ fn header(name: &str, text: &str) -> Result<(HeaderName, HeaderValue), Invalid> 
     Ok((name.parse().map_err(|_| fault("the name"))?, text.parse().map_err(|_| fault("the value"))?))
 }
 
-/// Why this is no subject to publish to, if it is none.
+/// The reason that this is not a subject to publish to, if there is one.
 fn unfit(subject: &str) -> Option<&'static str> {
     if subject.starts_with('$') {
         return Some("what begins with $ is for NATS itself");
@@ -113,12 +113,12 @@ fn unfit(subject: &str) -> Option<&'static str> {
     })
 }
 
-/// How far one of a call has come.
+/// Progress of one message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Not begun.
+    /// Not sent.
     Waiting,
-    /// On its way.
+    /// Sent, not acknowledged.
     Sent,
     /// Reported.
     Done,
@@ -208,7 +208,7 @@ impl<'a> Publication<'a> {
         self.stages.contains(&Stage::Sent)
     }
 
-    /// No more will be heard. `silent` is what that says of one that was sent.
+    /// Ends the publication. Messages that were sent and not acknowledged get the error `silent`.
     pub(super) fn give_up(mut self, silent: &SinkError) {
         for position in 0..self.stages.len() {
             match self.stages[position] {
@@ -235,10 +235,10 @@ impl Drop for Publication<'_> {
     }
 }
 
-/// A time that passes.
+/// A pause by the clock of the sink.
 pub(super) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Why nobody took what was sent to a subject, asked once for each in a call.
+/// Finds out why no stream acknowledged a subject: one question for each subject of a call.
 struct NoResponders<'a, P> {
     connection: &'a Connection,
     pause: &'a P,

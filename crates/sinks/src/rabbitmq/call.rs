@@ -1,4 +1,4 @@
-//! One call: its messages go out, each where it harms no other, and every outcome is reported when it is known.
+//! One delivery call: publishes each message where it cannot harm others, and reports each outcome when it is known.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,48 +23,48 @@ use super::{
     trust::PublishMode,
 };
 
-/// Messages of one call that go alone at the same time, each on a channel of its own.
+/// Maximum of messages of one call that are published alone at the same time, each on a channel of its own.
 const ALONE_MAX: usize = 8;
-/// A message whose channel was ended or blocked by others so many times is left to the next call.
+/// A message whose channel was closed or blocked by others this many times is left to the next call.
 const AGAIN_MAX: u8 = 16;
-/// What is held is looked at this often, and held no longer than that.
+/// Interval at which held messages are checked, and the longest time that a message is held.
 const HOLD_TICK: Duration = Duration::from_millis(50);
 const HOLD_MAX: Duration = Duration::from_secs(1);
 pub(super) const LOST_BEFORE: &str = "the connection was lost before this was sent";
 
-/// When a call does what.
+/// Deadlines of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// What is not confirmed by then may be the silence of one queue, or of the broker: it is asked which.
+    /// With messages unconfirmed by then, the broker is probed: one queue may be silent, or the broker.
     pub(super) check: Monotonic,
     pub(super) end: Monotonic,
 }
 
-/// How far a message has come.
+/// Progress of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting,
     Sent,
-    /// It came back, and the broker is asked for its queue.
+    /// Returned; its queue is queried.
     Returned,
     Done,
 }
 
-/// How messages were handed over.
+/// The result of a step of the call.
 pub(super) enum Step {
-    /// They are under way.
+    /// Published on shared channels.
     Shared,
-    /// There was no channel for them.
+    /// No shared channel could be opened.
     Unshared(Vec<Job>, SinkError),
-    /// There was no channel for one alone.
+    /// No channel could be opened for a trial.
     Unsent(Vec<Job>, SinkError),
-    /// The one that went alone has its answer or is under way: the others of its exchange may follow.
+    /// The trial passed: the others of its exchange may follow.
     Tried(Vec<Job>),
-    /// The one that went alone was denied for its exchange: so would be the others.
+    /// The trial was denied for its exchange, and so are the others.
     Denied(Vec<Job>, SinkError),
-    /// The one that went alone is not answered. It goes on; another, to another destination, tells for the others.
+    /// The trial is not answered and goes on. A message to another destination becomes the trial.
     Slow(Vec<Job>, BoxFuture<'static, Step>),
-    /// What it means that messages to this destination came back.
+    /// The error of returned messages to this destination.
     ReturnedQueue(u64, SinkError),
 }
 
@@ -78,14 +78,14 @@ pub(super) struct Call<'a> {
     jobs: Vec<Option<Job>>,
     left: usize,
     steps: FuturesUnordered<BoxFuture<'static, Step>>,
-    /// What goes alone and has no turn yet.
+    /// Groups that wait to be published alone.
     alone: VecDeque<Vec<Job>>,
     alone_running: usize,
-    /// What waits for its destination to confirm something.
+    /// Messages to paused destinations.
     held: Vec<Job>,
     hold_until: Monotonic,
     release_at: Monotonic,
-    /// Queues that messages came back from.
+    /// Queues whose messages were returned.
     returned_queues: ReturnedQueues,
 }
 
@@ -168,7 +168,7 @@ impl<'a> Call<'a> {
         Broker::Alive
     }
 
-    /// Sends each on its way: what is known to be harmless together, the rest alone.
+    /// Publishes each message: on shared channels what is known to be harmless, the rest alone.
     fn route(&mut self, jobs: Vec<Job>) {
         let (mut shared, mut firsts) = (Vec::new(), BTreeMap::<String, Vec<Job>>::new());
         let now = self.clock.now().mono();
@@ -186,7 +186,7 @@ impl<'a> Call<'a> {
                 PublishMode::Alone => self.alone.push_back(vec![job]),
             }
         }
-        // A few that the broker may be known to refuse do not hold up an exchange that is only new.
+        // Messages that may be refused do not delay a new exchange.
         firsts.into_values().for_each(|group| self.alone.push_front(group));
         if !shared.is_empty() {
             self.steps.push(share(self.connection.clone(), shared).boxed());
@@ -194,7 +194,7 @@ impl<'a> Call<'a> {
         self.next_alone();
     }
 
-    /// Looks again at what is held; gives it up when it was held for long, as others need its room.
+    /// Routes held messages again. After [`HOLD_MAX`] they fail, as others need their place.
     fn release(&mut self) {
         let held = mem::take(&mut self.held);
         if self.clock.now().mono() < self.hold_until {
@@ -259,7 +259,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// No queue took it. Its queue may be away with its node, which is asked; what else an exchange has no queue for cannot be.
+    /// The message was returned. Its queue is queried if the topic names one, as the node of the queue may be down.
     fn returned(&mut self, position: usize, words: String) {
         let Some(job) = self.jobs[position].clone() else { return };
         if !job.message.exchange.as_str().is_empty() {
@@ -344,7 +344,7 @@ fn unanswered(stage: Stage, is_alive: bool) -> SinkError {
     }
 }
 
-/// Hands them to channels that others use, too.
+/// Publishes the messages on shared channels.
 async fn share(connection: BrokerConnection, jobs: Vec<Job>) -> Step {
     let mut jobs = VecDeque::from(jobs);
     while let Some(job) = jobs.pop_front() {

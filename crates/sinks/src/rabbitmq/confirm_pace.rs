@@ -1,5 +1,5 @@
-//! How destinations keep up. RabbitMQ stops reading from a whole connection when one of its queues takes nothing: what is not
-//! confirmed must not pile up there, or a single silent queue would stall all others.
+//! Paces each destination by its confirms. RabbitMQ stops reading from a connection when one of its queues stalls, so unconfirmed
+//! messages must not pile up: a single silent queue would stall all others.
 
 use std::{
     collections::HashMap,
@@ -9,18 +9,18 @@ use std::{
 
 use duly_core::Monotonic;
 
-/// A destination that confirmed nothing for so long, although messages are under way to it, gets no more of them for now.
+/// Unconfirmed for this long: the destination is paused.
 pub(super) const OVERDUE: Duration = Duration::from_millis(250);
-/// But one in this time, which shows whether it is back.
+/// Interval of trial messages to a paused destination.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
-/// By the hash of the destination; only those with messages under way.
+/// By the hash of the destination. Only destinations with unconfirmed messages are in it.
 #[derive(Default)]
 pub(super) struct ConfirmPace(Mutex<HashMap<u64, State>>);
 
 struct State {
     under_way: usize,
-    /// When it last confirmed, or when the first of those under way was sent.
+    /// When it last confirmed, or when the first unconfirmed message was sent.
     progress: Monotonic,
     last_sent: Monotonic,
 }
@@ -44,13 +44,13 @@ impl ConfirmPace {
         Pace::Send
     }
 
-    /// Whether messages are under way to it, and it confirms none of them.
+    /// Whether the destination has unconfirmed messages and is overdue.
     pub(super) fn is_overdue(&self, destination: u64, now: Monotonic) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&destination).is_some_and(|state| now.since(state.progress) > OVERDUE)
     }
 
-    /// A message is under way until the slot is dropped.
+    /// Counts a message as unconfirmed until the slot is dropped.
     pub(super) fn sent(self: &Arc<Self>, destination: u64, now: Monotonic) -> Slot {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = all.entry(destination).or_insert(State { under_way: 0, progress: now, last_sent: now });
@@ -66,7 +66,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The destination answered.
+    /// The destination confirmed or rejected the message.
     pub(super) fn answered(self, now: Monotonic) {
         let mut all = self.confirm_pace.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(state) = all.get_mut(&self.destination) {

@@ -42,7 +42,7 @@ struct Inner {
     common: Shared,
     /// Why the broker takes no messages now, if so.
     blocked: watch::Receiver<Option<String>>,
-    /// What last ended a channel.
+    /// The last error that closed a channel.
     errors: watch::Receiver<Option<lapin::Error>>,
     questions: Semaphore,
 }
@@ -125,12 +125,12 @@ impl BrokerConnection {
         }
     }
 
-    /// The right to ask the broker something on a channel of its own.
+    /// The permit to query the broker on a channel of its own.
     pub(super) async fn question(&self) -> Option<SemaphorePermit<'_>> {
         self.0.questions.acquire().await.ok()
     }
 
-    /// Says why the broker closes a channel, from now on.
+    /// Receives the errors that close channels from now on.
     pub(super) fn channel_errors(&self) -> watch::Receiver<Option<lapin::Error>> {
         let mut errors = self.0.errors.clone();
         errors.mark_unchanged();
@@ -145,7 +145,7 @@ impl BrokerConnection {
         }
     }
 
-    /// The channel by which a message to `destination` goes best, opened if need be.
+    /// The channel for a message to `destination`, opened if necessary.
     pub(super) async fn publisher(&self, destination: u64) -> Result<Publisher, SinkError> {
         let slot = match self.choose(destination) {
             Ok(publisher) => return Ok(publisher),
@@ -165,7 +165,7 @@ impl BrokerConnection {
         }
     }
 
-    /// Puts it there; or gives the one that was put there meanwhile.
+    /// Puts the publisher into the slot, or returns the one that was put there meanwhile.
     fn share(&self, slot: usize, publisher: Publisher) -> Publisher {
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.len() <= slot {
@@ -177,13 +177,13 @@ impl BrokerConnection {
         }
     }
 
-    /// Of its channels the one with less to do; another one, or one more, if all wait for confirms of somebody else. Or the
-    /// place for a new channel.
+    /// The least busy of the destination's channels; another channel if all of these wait for confirms of other destinations. An error is the
+    /// slot for a new channel.
     fn choose(&self, destination: u64) -> Result<Publisher, usize> {
         let now = self.0.common.clock.now().mono();
         let Inner { shared_min, shared_max, .. } = *self.0;
         let begin = usize::try_from(destination % shared_min as u64).unwrap_or_default();
-        // One that waits for its own confirms stays where it is: elsewhere it would only block more.
+        // A silent destination keeps its channel: elsewhere it would block more.
         let is_silent = self.0.common.confirm_pace.is_overdue(destination, now);
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
         for slot in shared.iter_mut() {

@@ -1,4 +1,4 @@
-//! What RabbitMQ and the way to it may answer instead of yes, sorted by what comes next.
+//! Classifies errors of RabbitMQ and of the connection to it.
 
 use duly_core::{SinkError, SinkErrorKind};
 use lapin::{Error, ErrorKind};
@@ -11,7 +11,7 @@ const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 const NOT_ALLOWED: u16 = 530;
 
-/// The broker is short of something and takes no messages from anybody.
+/// The broker lacks memory or disk and blocks all publishers.
 pub(super) fn blocked(reason: &str) -> SinkError {
     SinkError::throttled(format!("the broker blocks publishers: {reason}"))
 }
@@ -22,7 +22,7 @@ pub(super) fn rejected() -> SinkError {
     SinkError::throttled(detail).at_destination()
 }
 
-/// The failure to connect: nothing was sent, whatever it was.
+/// A failure to connect: nothing was sent.
 pub(super) fn connect_failed(error: &Error) -> SinkError {
     let kind = match code(error) {
         Some(ACCESS_REFUSED | NOT_ALLOWED) => SinkErrorKind::Misconfigured,
@@ -32,7 +32,7 @@ pub(super) fn connect_failed(error: &Error) -> SinkError {
     SinkError::new(kind, error.to_string())
 }
 
-/// What ended a channel, as the broker words it. It does not say by which message.
+/// Why the broker closed a channel, from its error text. The text names no message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// An exchange that is not there, or that takes nothing from us.
@@ -51,9 +51,9 @@ pub(super) enum Cause {
 const DEFAULT_EXCHANGE: &str = "amq.default";
 
 const TOPIC: &str = "access to topic '";
-/// How the broker ends words that are too long for AMQP.
+/// Ends an error text that was cut because it was too long for AMQP.
 const CUT: &str = "...";
-/// So many bytes of words have room there.
+/// Maximum length of an error text in bytes.
 const WORDS_MAX: usize = 255;
 
 impl Cause {
@@ -87,7 +87,7 @@ fn quoted_after<'a>(words: &'a str, begin: &str) -> Option<&'a str> {
     Some(&rest[..end.or_else(|| rest.find('\''))?])
 }
 
-/// Whether the words end where there was no room for more.
+/// Whether the error text was cut.
 fn is_cut(words: &str) -> bool {
     words.len() >= WORDS_MAX && words.ends_with(CUT)
 }
@@ -108,7 +108,7 @@ pub(super) fn is_long_key(begin: &str, exchange: &str, key: &str) -> bool {
     whole.starts_with(begin) || begin.starts_with(&whole)
 }
 
-/// What the broker said, and nothing of the client's.
+/// The broker's error text, without that of the client.
 fn words(error: &Error) -> String {
     match error.kind() {
         ErrorKind::ProtocolError(error) => error.get_message().to_string(),
@@ -124,7 +124,7 @@ fn size(words: &str) -> Option<Cause> {
     Some(Cause::Size { bytes: number("message size ")?, max: number("max size ")? })
 }
 
-/// The verdict on a message that ended its channel, and was alone there.
+/// Classifies the error of a message that was alone on a channel that was closed.
 pub(super) fn unconfirmed_alone(error: &Error) -> SinkError {
     match (Cause::of(error), code(error)) {
         (Cause::Size { .. }, _) => SinkError::refused(error.to_string()),
@@ -133,7 +133,7 @@ pub(super) fn unconfirmed_alone(error: &Error) -> SinkError {
     }
 }
 
-/// What a question met that delivers nothing.
+/// Classifies the error of a query, which delivers nothing.
 pub(super) fn query_failed(error: &Error) -> SinkError {
     match code(error) {
         Some(ACCESS_REFUSED | NOT_FOUND | NOT_ALLOWED) => SinkError::misconfigured(error.to_string()),

@@ -1,4 +1,4 @@
-//! The connection: made when it is needed, shared by all calls, made anew when it broke.
+//! The connection: opened on demand, shared by all calls, replaced when it breaks.
 
 use std::{
     net::SocketAddr,
@@ -26,19 +26,19 @@ const ADDRESS_TIME_MIN: Duration = Duration::from_millis(500);
 /// Names must be resolved within this part of the time.
 const LOOKUP_SHARE: u32 = 4;
 
-/// How connections are made, and the one that stands.
+/// The current connection, and how to open another.
 #[derive(Default)]
 pub(super) struct Link {
-    /// Held for a moment only, so that giving up a connection waits for nobody.
+    /// Locked for a moment only, so that dropping a connection never waits.
     standing: Mutex<Option<BrokerConnection>>,
-    /// Held by whoever connects: the others wait for that connection.
+    /// Locked while a call connects. The others wait for that connection.
     connecting: sync::Mutex<()>,
     /// The address that is tried first, counted through all of them: one that failed is not the first of the next call.
     first: AtomicUsize,
 }
 
 impl Link {
-    /// The connection that stands, or a new one.
+    /// The current connection, or a new one.
     pub(super) async fn connection(
         &self,
         settings: &Settings,
@@ -64,7 +64,7 @@ impl Link {
         standing.clone()
     }
 
-    /// Gives up a connection that broke, unless another has taken its place. Whatever hangs there, nobody waits for it.
+    /// Drops a broken connection, unless another has replaced it.
     pub(super) fn drop_connection(&self, broken: &BrokerConnection) {
         let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
         standing.take_if(|connection| connection.is(broken));
@@ -73,7 +73,7 @@ impl Link {
 
 /// A new connection to the first address that accepts one, all of them tried within about this time.
 ///
-/// An address is one of those that a node's name stands for: a name whose first address is dead does no harm.
+/// Every address of a node's name is tried: a dead first address does no harm.
 pub(super) async fn connect(
     settings: &Settings,
     clock: &dyn Clock,
@@ -96,7 +96,7 @@ pub(super) async fn connect(
                 first.fetch_sub(1, Ordering::Relaxed);
                 return Ok(connection);
             }
-            // That a node does not let us in says more than that another is away.
+            // A refused login says more than an unreachable node.
             Err(failure) if worst.as_ref().is_none_or(|state| state.kind == SinkErrorKind::Unreachable) => {
                 worst = Some(failure);
             }

@@ -1,4 +1,4 @@
-//! A message in the form of AMQP.
+//! Encodes a message for AMQP.
 
 use std::{
     borrow::Cow,
@@ -43,7 +43,7 @@ pub(super) struct OutgoingMessage {
 }
 
 impl OutgoingMessage {
-    /// The message in the form of AMQP; or why it has none.
+    /// Encodes the message for AMQP.
     pub(super) fn of(delivery: &Delivery, settings: &Settings) -> Result<Self, Invalid> {
         let message = &delivery.message;
         let body = message.body.to_bytes();
@@ -101,7 +101,7 @@ pub(super) fn route<'a>(topic: &'a str, settings: &'a Settings) -> (&'a str, &'a
     }
 }
 
-/// Why nobody publishes to this exchange, if it is so.
+/// The reason that no user may publish to this exchange, if there is one.
 pub(super) fn internal(exchange: &str) -> Option<String> {
     exchange.starts_with(INTERNAL).then(|| {
         format!("to {exchange:?} RabbitMQ itself publishes and nobody else: name an exchange of your own")
@@ -114,7 +114,7 @@ fn hash(exchange: &ShortString, key: &ShortString) -> u64 {
     hasher.finish()
 }
 
-/// Why no exchange takes this message, if it is so.
+/// Checks that the message can be published to an exchange.
 pub(super) fn check(message: &StoredMessage, settings: &Settings) -> Result<(), Invalid> {
     // The body is shared, the rest is small: written once more rather than checked in two ways.
     OutgoingMessage::of(&Delivery::new(message.clone(), 1), settings).map(drop)

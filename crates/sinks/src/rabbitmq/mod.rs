@@ -44,7 +44,7 @@ pub struct RabbitmqSink {
 
 type Outcome = Result<String, SinkError>;
 
-/// A connection of its own, to take messages from the broker instead of giving it some. It stands within `time_limit`, or fails.
+/// Opens a connection for a consumer. Fails if it takes longer than `time_limit`.
 pub async fn connect(
     config: &RabbitmqConfig,
     clock: &dyn Clock,
@@ -78,8 +78,7 @@ impl RabbitmqSink {
         }
     }
 
-    /// What would bite: an exchange or a queue that is not there, a user that may not publish. What queues do with a message cannot
-    /// be asked by AMQP.
+    /// Warnings: a missing exchange or queue, a user that may not publish. AMQP has no query for what queues do with a message.
     async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         let end = self.after(self.settings.timeout);
         let Ok(connection) = self.connection().await else { return Vec::new() };
@@ -104,7 +103,7 @@ impl RabbitmqSink {
                 findings.extend(rights::ask_queue(&connection, queue).await);
             }
         };
-        // What was found until then is worth telling.
+        // The warnings found so far are returned.
         let _ = within(&*self.clock, end, work).await;
         findings
     }
@@ -152,7 +151,7 @@ impl Sink for RabbitmqSink {
         };
         let call = Call::new(connection.clone(), &*self.clock, outcomes);
         if call.run(messages, times).await == Broker::Silent {
-            // Whatever hangs there, the next call does not wait for it.
+            // The next call uses another connection.
             self.link.drop_connection(&connection);
         }
     }

@@ -1,4 +1,4 @@
-//! A channel and all that was published on it and is not confirmed yet, whatever call it belongs to.
+//! A channel and its unconfirmed messages, of all calls.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -29,9 +29,9 @@ use super::{
 
 /// What the broker's confirmation says: no more than that.
 pub(super) const CONFIRMED: &str = "confirmed";
-/// Messages that are handed to the connection before confirmations are looked for.
+/// Maximum of messages that are published before confirms are processed.
 const TOGETHER_MAX: usize = 256;
-/// Messages that are under way on a channel, at most: of one destination, and of all.
+/// Maximum of unconfirmed messages on a channel: of one destination, and of all.
 ///
 /// A quorum queue that confirms nothing blocks its channel at 32 messages, and 200 more that are sent on that channel from then on let
 /// the broker stop reading from the whole connection, whatever it confirms meanwhile.
@@ -40,7 +40,7 @@ const WINDOW_OF_ALL: usize = 136;
 const CHANNEL_BLOCKS_AT: usize = 32;
 const CHANNEL_CREDIT: usize = 200;
 const _: () = assert!(WINDOW_OF_ALL + BEHIND_MAX <= CHANNEL_CREDIT && CHANNEL_BLOCKS_AT < WINDOW);
-/// So many are confirmed while an older one is not: its destination is silent, and others go by another channel.
+/// After this many confirms without that of an older message, the destination of that message is silent: others use another channel.
 const BEHIND_MAX: usize = 64;
 /// Destinations of a channel that are remembered to have taken a message, at most; then all are forgotten.
 const DESTINATIONS_MAX: usize = 4_096;
@@ -49,20 +49,20 @@ const DESTINATIONS_MAX: usize = 4_096;
 const UNANSWERED_MAX: usize = 4_096;
 const STALE: Duration = Duration::from_secs(60);
 
-/// What a call learns of one of its messages.
+/// An event of one message, for its call.
 #[derive(Debug)]
 pub(super) enum PublishEvent {
-    /// It was handed to the connection.
+    /// Published.
     Sent,
-    /// What became of it.
+    /// The outcome is known.
     Done(Outcome),
-    /// No queue took it, in these words of the broker.
+    /// Returned by the broker, with its reason.
     Returned(String),
-    /// It was surely not taken, and for no fault of its own: another message ended the channel before it.
+    /// Not accepted: another message closed the channel before it. It can be published again.
     Again,
 }
 
-/// A message to be published, and where to say what became of it.
+/// A message to publish, and the channel for its events.
 #[derive(Clone)]
 pub(super) struct Job {
     pub(super) position: usize,
@@ -72,7 +72,7 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn notify(&self, event: PublishEvent) {
-        // A call that was given up needs no news.
+        // The call may have been dropped.
         let _ = self.call.send((self.position, event));
     }
 }
@@ -83,13 +83,13 @@ type Answer = lapin::Result<Confirmation>;
 pub(super) struct Entry {
     job: Job,
     answer: BoxFuture<'static, Answer>,
-    /// Words of the broker, if it gave the message back.
+    /// The broker's reason, if it returned the message.
     returned: Option<String>,
     sent: Monotonic,
     slot: Slot,
 }
 
-/// What every channel of a connection works with.
+/// State that the channels of a connection share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
@@ -138,7 +138,7 @@ impl Publisher {
         publisher
     }
 
-    /// Publishes it; or gives it back, if the channel has ended.
+    /// Publishes the message, or returns it if the channel is closed.
     pub(super) fn publish(&self, job: Job) -> Result<(), Job> {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         self.jobs.send(job).map_err(|unsent| unsent.0)
@@ -178,11 +178,11 @@ struct Task {
     unanswered: Arc<AtomicUsize>,
     /// When the oldest entry was sent, in ms.
     oldest: Arc<AtomicU64>,
-    /// Those that took a message, by their hashes.
+    /// Hashes of the destinations that confirmed a message.
     destinations: HashSet<u64>,
     /// How many entries each destination has.
     under_way: HashMap<u64, usize>,
-    /// What has no room in the windows yet.
+    /// Messages that wait for room in the windows.
     backlog: VecDeque<Job>,
     /// Confirms since the oldest entry was sent.
     behind: usize,
@@ -206,7 +206,7 @@ impl Task {
         }
     }
 
-    /// Until the channel ends, or nobody has messages for it or waits for an answer.
+    /// Runs until the channel is closed, or no call publishes on it or waits for a confirm.
     async fn run(mut self, mut waiting: mpsc::UnboundedReceiver<Job>) {
         for entry in &self.entries {
             *self.under_way.entry(entry.job.message.destination).or_default() += 1;
@@ -243,7 +243,7 @@ impl Task {
         self.oldest.store(self.entries.front().map_or(NONE, since), Ordering::Relaxed);
     }
 
-    /// Hands to the connection what has room, in order. A message that fails here was not sent.
+    /// Publishes the messages that have room in the windows, in order. A message that fails here was not sent.
     fn publish(&mut self) -> Result<(), lapin::Error> {
         let silent = self.entries.front().filter(|_| self.behind >= BEHIND_MAX);
         let silent = silent.map(|entry| entry.job.message.destination);
@@ -252,7 +252,7 @@ impl Task {
             let destination = job.message.destination;
             let under_way = self.under_way.get(&destination).copied().unwrap_or_default();
             if job.call.is_closed() {
-                // Nobody waits for it any more: its call has said that it was not sent.
+                // Its call is over and has reported it as not sent.
                 self.unanswered.fetch_sub(1, Ordering::Relaxed);
             } else if silent.is_some_and(|silent| silent != destination) {
                 self.unanswered.fetch_sub(1, Ordering::Relaxed);
@@ -288,7 +288,7 @@ impl Task {
         Ok(())
     }
 
-    /// Those that have an answer.
+    /// The entries that have an answer.
     ///
     /// The client hands what the broker gave back to whichever message is confirmed next, which is never later than the
     /// confirmation of the message itself. So an answer counts when all the others were looked at after it.
@@ -309,7 +309,7 @@ impl Task {
         }
     }
 
-    /// Tells the calls what became of their messages. The error that ended the channel, if one did: its messages stay.
+    /// Reports answers to the calls. Returns the error that closed the channel, if one did.
     fn settle(&mut self, ripe: Vec<(usize, Answer)>) -> Result<(), lapin::Error> {
         let (mut confirmed, mut returned, mut end) = (Vec::new(), Vec::new(), None);
         for (index, answer) in ripe {
@@ -381,7 +381,7 @@ impl Task {
         }
     }
 
-    /// The channel ended: says of each that was not confirmed what that means for it.
+    /// The channel was closed: reports the outcome of each unconfirmed message.
     fn end(self, error: &lapin::Error, mut waiting: mpsc::UnboundedReceiver<Job>) {
         waiting.close();
         let cause = Cause::of(error);

@@ -1,5 +1,5 @@
-//! Whether a queue that a message came back from is not there, or away with its node: a classic queue has one, and the broker
-//! says `NO_ROUTE` in both cases.
+//! Tells a missing queue from one whose node is down, after `NO_ROUTE`: a classic queue is on one node, and the broker answers the same in
+//! both cases.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,18 +11,18 @@ use lapin::{
 
 use super::{connection::BrokerConnection, failure::is_no_such_queue, message::OutgoingMessage};
 
-/// Queues of one call that the broker is asked for at the same time.
+/// Maximum of queues that are queried at the same time in one call.
 const ASKED_MAX: usize = 8;
 
-/// A question to the broker.
+/// A query for one queue.
 pub(super) struct Question {
     pub(super) destination: u64,
     queue: ShortString,
-    /// What the broker said when it gave the first message back.
+    /// The reason with which the broker returned the first message.
     words: String,
 }
 
-/// The queues that messages of one call came back from.
+/// The queues whose messages were returned in one call.
 #[derive(Default)]
 pub(super) struct ReturnedQueues {
     known: HashMap<u64, ReturnedQueue>,
@@ -31,13 +31,13 @@ pub(super) struct ReturnedQueues {
 }
 
 enum ReturnedQueue {
-    /// The broker is asked; these wait for what it says.
+    /// Queried; these messages wait for the answer.
     Asked(Vec<usize>),
     Answered(SinkError),
 }
 
 impl ReturnedQueues {
-    /// Notes that a message came back. What that means for it, if the broker was asked for its queue before.
+    /// Records a returned message. Returns its error if its queue was queried before.
     pub(super) fn returned(
         &mut self,
         position: usize,
@@ -56,7 +56,7 @@ impl ReturnedQueues {
         None
     }
 
-    /// The next question, if not too many are open.
+    /// The next query, if not too many are open.
     pub(super) fn next_question(&mut self) -> Option<Question> {
         if self.asked >= ASKED_MAX {
             return None;
@@ -66,7 +66,7 @@ impl ReturnedQueues {
         Some(question)
     }
 
-    /// Those that waited for this verdict.
+    /// Records an answer. Returns the messages that wait for it.
     pub(super) fn answered(&mut self, destination: u64, verdict: SinkError) -> Vec<usize> {
         self.asked = self.asked.saturating_sub(1);
         match self.known.insert(destination, ReturnedQueue::Answered(verdict)) {
@@ -76,7 +76,7 @@ impl ReturnedQueues {
     }
 }
 
-/// What it means that messages to this queue came back. They were not taken, whatever the answer is.
+/// Queries the queue, and returns the error of its messages. None of them was enqueued.
 pub(super) async fn ask(connection: &BrokerConnection, question: &Question) -> SinkError {
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let Some(_permit) = connection.question().await else {
@@ -84,7 +84,7 @@ pub(super) async fn ask(connection: &BrokerConnection, question: &Question) -> S
     };
     let channel = match connection.plain_channel().await {
         Ok(channel) => channel,
-        // The broker may allow no more channels: that is nobody else's matter.
+        // The limit of channels concerns this destination only.
         Err(error) if connection.is_connected() => {
             return SinkError::unreachable(error.to_string()).at_destination();
         }

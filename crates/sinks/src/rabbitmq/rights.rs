@@ -1,4 +1,4 @@
-//! Whether there is somewhere to publish to and the user may, asked without a message that anybody gets.
+//! Checks of `doctor`: whether exchanges and queues exist and the user may publish. Delivers nothing.
 
 use lapin::{
     BasicProperties,

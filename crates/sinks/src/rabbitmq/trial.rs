@@ -1,4 +1,4 @@
-//! One message that goes alone and tells for others of its exchange whether the broker lets them pass.
+//! Trial message: published alone to find out whether the broker accepts messages for this exchange.
 
 use duly_core::SinkError;
 use futures_util::FutureExt;
@@ -12,19 +12,19 @@ use super::{
     publisher::{CONFIRMED, Job, PublishEvent},
 };
 
-/// What a message that went alone tells for the others of its exchange.
+/// The outcome of a trial message for the others of its exchange.
 enum TrialOutcome {
-    /// They may follow.
+    /// The exchange accepts messages.
     Passed,
-    /// They would be denied, too.
+    /// The exchange denies messages.
     Denied(SinkError),
-    /// There is no connection any more.
+    /// The connection was lost.
     Lost,
 }
 
-/// Publishes the first of these alone on a channel of its own, and checks that the channel stays open. Does not wait for its confirm.
+/// Publishes the first of these as a trial on a channel of its own, and checks that the channel stays open. Does not wait for the confirm.
 ///
-/// A queue whose process hangs keeps the broker from answering on that channel. Then one of the others is tried.
+/// A queue whose process hangs blocks the channel. Then another message is the trial.
 pub(super) async fn try_alone(connection: BrokerConnection, mut jobs: Vec<Job>) -> Step {
     let channel = match connection.channel().await {
         Ok(channel) => channel,
@@ -46,7 +46,7 @@ pub(super) async fn try_alone(connection: BrokerConnection, mut jobs: Vec<Job>) 
         tried = &mut trial => Some(tried),
         () = overdue => None,
     };
-    // Those to the same destination come last: they would fare no better.
+    // Messages to the same destination come last: the same queue would block them.
     others.extend(same);
     match tried {
         Some(tried) => step(tried, others),
@@ -62,14 +62,14 @@ fn step(outcome: TrialOutcome, rest: Vec<Job>) -> Step {
     }
 }
 
-/// Publishes it and waits until the broker has looked at it.
+/// Publishes the message and waits until the broker has processed it.
 async fn pass(connection: BrokerConnection, channel: Channel, job: Job) -> TrialOutcome {
     job.notify(PublishEvent::Sent);
     let passed = match job.message.publish(&channel).await {
-        // Whatever the broker answers, it answers in order: it has looked at the message then.
+        // The broker answers in order: it has processed the message by then.
         Ok(confirm) => match channel.confirm_select(ConfirmSelectOptions::default()).await {
             Ok(()) => Ok(confirm),
-            // The channel has ended, and its confirm knows why.
+            // The channel was closed. The confirm has the reason.
             Err(error) => match confirm.await {
                 Err(cause) => Err(cause),
                 Ok(Confirmation::Ack(None)) => {

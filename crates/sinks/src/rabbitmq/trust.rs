@@ -1,5 +1,5 @@
-//! What a connection has shown to be harmless. The broker closes the channel of whoever publishes where they may not, to an
-//! exchange that is not there, or too much at once: what might do that goes alone first.
+//! What is known to be harmless on a connection. The broker closes a channel on which a message is published without the right to, to a
+//! missing exchange, or with too large a body: a message that may cause this is published alone first.
 
 use std::{
     collections::HashSet,
@@ -41,14 +41,14 @@ impl Default for TrustState {
     }
 }
 
-/// How a message may go.
+/// How a message is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PublishMode {
-    /// Beside others.
+    /// On a shared channel.
     Shared,
-    /// Its exchange is not known yet: one message of it goes alone, and tells for the others.
+    /// Its exchange is not known yet: one message is a trial for the others.
     First,
-    /// Alone, for its own sake.
+    /// Alone, because of the message itself.
     Alone,
 }
 
@@ -66,7 +66,7 @@ impl Trust {
         }
     }
 
-    /// The broker let it pass.
+    /// The broker accepted the message.
     pub(super) fn passed(&self, message: &OutgoingMessage) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.size = state.size.max(message.size());

@@ -1,4 +1,4 @@
-//! What the end of a shared channel means for each message that was under way on it.
+//! The outcome of each unconfirmed message when the broker closes a shared channel.
 
 use duly_core::SinkError;
 use lapin::Error;
@@ -12,13 +12,13 @@ use super::{
 /// A message that was published and not confirmed.
 pub(super) struct Unconfirmed<'a> {
     pub(super) message: &'a OutgoingMessage,
-    /// Words of the broker, if it gave the message back.
+    /// The broker's reason, if it returned the message.
     pub(super) returned: Option<&'a str>,
     /// Whether its destination has taken a message on this channel.
     pub(super) is_known: bool,
 }
 
-/// The news for each of these, which are in the order in which the broker got them.
+/// The event of each of these messages, which are in the order of publishing.
 ///
 /// The broker works on the messages of a channel in order and closes it at the culprit: those before it may have been
 /// taken, those after it were not. It names what was wrong and not the message. If nothing has ever gone to that

@@ -1,4 +1,4 @@
-//! Which brokers take messages: one that does not is left out for a while, as RocketMQ's own clients do.
+//! Health of each broker. A broker that rejects messages is avoided for a while, as RocketMQ's own clients do.
 
 use std::{
     collections::HashMap,
@@ -8,23 +8,23 @@ use std::{
 
 use duly_core::Monotonic;
 
-/// A broker that turned a message away, or says nothing while others answer, is left out for so long.
+/// A broker that rejected a message, or is silent while others answer, is avoided for this long.
 const AVOIDED: Duration = Duration::from_secs(3);
-/// One that is down is asked again at this interval, by a heartbeat.
+/// Interval of heartbeats to a broker that is down.
 const RECHECK: Duration = Duration::from_secs(3);
-/// A broker counts as there if it answered within this.
+/// A broker is up if it answered within this time.
 const ANSWERED: Duration = Duration::from_secs(60);
 /// Brokers that are remembered; beyond this, all are forgotten.
 const REMEMBERED: usize = 4_096;
 
-/// Whether to send to a broker, best first.
+/// How a broker ranks for the next message, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Preference {
-    /// It is there, as far as we know.
+    /// Up, as far as is known.
     Good,
     /// Only if there is no better one.
     Poor,
-    /// Not before it has answered a heartbeat: a message that gets no answer counts an attempt, a heartbeat does not.
+    /// Down until it answers a heartbeat: an unanswered message counts an attempt, a heartbeat does not.
     Down,
 }
 
@@ -45,7 +45,7 @@ impl Brokers {
         self.lock().get(address).map_or(Preference::Good, |broker| usable(broker, now))
     }
 
-    /// It answered, whatever it said.
+    /// The broker answered, with success or an error.
     pub(super) fn answered(&self, address: &Arc<str>, now: Monotonic) {
         self.change(address, |broker| {
             broker.is_down = false;
@@ -53,12 +53,12 @@ impl Brokers {
         });
     }
 
-    /// It turned a message away, or keeps us waiting.
+    /// The broker rejected a message, or is silent.
     pub(super) fn avoid(&self, address: &Arc<str>, now: Monotonic) {
         self.change(address, |broker| broker.avoided_until = now.saturating_add(AVOIDED));
     }
 
-    /// It cannot be reached, or did not answer.
+    /// The broker is unreachable, or did not answer.
     pub(super) fn down(&self, address: &Arc<str>, now: Monotonic) {
         self.change(address, |broker| {
             broker.is_down = true;
@@ -77,7 +77,7 @@ impl Brokers {
         .collect()
     }
 
-    /// Whether a broker other than these is there.
+    /// Whether a broker other than these is up.
     pub(super) fn has_others(&self, these: &[Arc<str>], now: Monotonic) -> bool {
         self.lock().iter().any(|(other, broker)| {
             let is_there = broker.answered_at.is_some_and(|at| now.since(at) < ANSWERED);

@@ -1,4 +1,4 @@
-//! One call: every message to a queue of its topic, each outcome reported when it is known.
+//! One delivery call: sends each message to a queue of its topic, and reports each outcome when it is known.
 
 use std::{
     collections::BTreeMap,
@@ -39,13 +39,13 @@ pub(super) struct Pending<'a> {
     pub(super) index: usize,
     pub(super) delivery: &'a Delivery,
     pub(super) route: Route,
-    /// Brokers that surely have not got it, and what the last of them said.
+    /// Brokers that rejected it, and the error of the last.
     pub(super) tried: Vec<Arc<str>>,
     pub(super) failure: Option<Failure>,
 }
 
 impl<'a> Call<'a> {
-    /// Delivers the batch. Topics whose way is known go at once; the others when it is.
+    /// Delivers the batch. Messages with a known route are sent at once, others when their route arrives.
     pub(super) async fn run(&self, batch: &'a [Delivery]) {
         let mut topics: BTreeMap<&str, Vec<(usize, &'a Delivery)>> = BTreeMap::new();
         for (index, delivery) in batch.iter().enumerate() {
@@ -87,17 +87,17 @@ impl<'a> Call<'a> {
     }
 
     async fn refresh(&self, topic: &str) {
-        // Whatever is wrong shows when a message goes by it.
+        // An error shows when a message uses the route.
         let _ = self.sink.routes.ask(topic, self.begin_until).await;
     }
 
-    /// Asks brokers that were down whether they are back: nobody sends to them before.
+    /// Sends heartbeats to brokers that are down. No message is sent to them before they answer.
     async fn recheck(&self) {
         let due = self.sink.brokers.to_recheck(self.sink.connections.now());
         join_all(due.iter().map(|address| self.sink.heartbeat(address, self.begin_until))).await;
     }
 
-    /// Sends each to a queue of a broker that is there; those that one broker turns away, to another.
+    /// Sends each message to a queue of a broker that is up, and what one broker rejects to another.
     fn send_all<'s>(&'s self, all: Vec<Pending<'a>>) -> BoxFuture<'s, ()> {
         Box::pin(async move {
             let (mut brokers, mut stranded) = (BTreeMap::<Arc<str>, Vec<_>>::new(), Vec::new());
@@ -120,7 +120,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// None of their brokers is there, as far as we know: see whether one is back.
+    /// All brokers of these messages are down: sends heartbeats, and the messages when a broker answers.
     async fn revive(&self, mut stranded: Vec<Pending<'a>>) {
         let mut addresses: Vec<Arc<str>> = Vec::new();
         for queue in stranded.iter().flat_map(|each| each.route.iter()) {
@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A queue of a broker that has not turned it away, the best there is.
+    /// The best queue of a broker that has not rejected the message.
     ///
     /// A key has its queue, as with RocketMQ's own selector by hash, as long as the broker of that queue is there.
     fn choose(&self, each: &Pending<'_>) -> Option<(Preference, Queue)> {
@@ -178,7 +178,7 @@ impl<'a> Call<'a> {
         best.get(pick(best.len())).map(|(how, queue)| (*how, (*queue).clone()))
     }
 
-    /// Reports why it was not taken.
+    /// Reports why the message was not accepted.
     pub(super) fn fail(&self, each: Pending<'_>) {
         let failure = each.failure.unwrap_or_else(|| Failure::unsent("its topic has no queue"));
         if !matches!(failure.kind, SinkErrorKind::Refused | SinkErrorKind::Throttled) {

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use super::{RocketmqSink, settings::Settings};
 use crate::{Finding, OneOrMany, Secret, Span};
 
-/// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
+/// Default time limit of a call: one second less than that of a lane.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
-/// Messages of one call: all of them are on their way before the first answer is waited for.
+/// Default maximum of messages in one call. All are sent before the first answer is awaited.
 const BATCH: usize = 256;
 
 /// RocketMQ, as it is written in the configuration. Everything is optional but `namesrv`.
@@ -19,7 +19,7 @@ const BATCH: usize = 256;
 pub struct RocketmqConfig {
     /// The name servers, `host:port`, several with commas or semicolons between, or as a list.
     pub namesrv: OneOrMany<String>,
-    /// Who we are, where brokers ask for it.
+    /// The access key, where brokers require one.
     pub access_key: Option<String>,
     /// The secret key.
     pub secret_key: Option<Secret>,
@@ -33,8 +33,7 @@ pub struct RocketmqConfig {
     pub client_key: Option<PathBuf>,
     /// How long one call may take.
     pub request_timeout: Option<Span>,
-    /// Whether a message counts as delivered that a broker has, but not as safely as it is set to keep messages; yes, unless
-    /// it says otherwise.
+    /// Accept `FLUSH_DISK_TIMEOUT`, `FLUSH_SLAVE_TIMEOUT` and `SLAVE_NOT_AVAILABLE` as delivered. Default true.
     pub accept_weaker: Option<bool>,
 }
 

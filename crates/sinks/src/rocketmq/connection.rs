@@ -1,4 +1,4 @@
-//! Connections: each belongs to one call at a time, and waits for the next when all its responses have come.
+//! Connections to brokers and name servers. A connection serves one call at a time, and is idle once all its responses have arrived.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,23 +24,23 @@ use crate::{
     within::within,
 };
 
-/// Brokers close what says nothing for two minutes.
+/// Brokers close a connection that is silent for two minutes.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// Connections that wait for work, of each address.
+/// Maximum of idle connections for each address.
 const IDLE_COUNT: usize = 8;
 
 /// An open connection.
 pub(super) struct Connection {
     address: String,
     pub(super) stream: Box<dyn Stream>,
-    /// Received, and not yet understood.
+    /// Received and not parsed.
     pub(super) received: BytesMut,
-    /// Whether a request was answered by it: then the broker took our certificate, and what ends the connection later says nothing of
-    /// the messages that are under way.
+    /// Whether a request was answered on it: then the broker accepted our certificate, and a later alert says nothing about the messages in
+    /// flight.
     pub(super) is_answered: bool,
 }
 
-/// Where connections come from.
+/// Opens connections, and keeps the idle ones.
 pub(super) struct Connections {
     tls: Option<Arc<ClientConfig>>,
     signer: Option<Signer>,
@@ -74,7 +74,7 @@ impl Connections {
         Ok(Connection { address: address.into(), stream, received: BytesMut::new(), is_answered: false })
     }
 
-    /// Gives back a connection on which nothing is outstanding.
+    /// Returns a connection that awaits no response.
     pub(super) fn release(&self, connection: Connection) {
         self.idle(&connection.address).release(connection);
     }
@@ -99,7 +99,7 @@ impl Connections {
         frame::ask(out, code, opaque, fields, body, self.signer.as_ref());
     }
 
-    /// Asks one thing, by which nothing is written. The response must be there by `end`.
+    /// Sends one request that writes nothing. The response must arrive by `end`.
     pub(super) async fn ask(
         &self,
         address: &str,
@@ -121,7 +121,7 @@ impl Connections {
 
 impl IdleConnection for Connection {
     fn is_idle(&self) -> bool {
-        // A call that gives it back has read all its responses.
+        // A call that releases it has read all its responses.
         self.received.is_empty()
     }
 

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::sign::Signer;
 
-/// A longer answer is no answer: routes of the largest clusters are far shorter.
+/// Maximum length of an answer. Routes of the largest clusters are far shorter.
 const ANSWER_MAX: usize = 16 * 1024 * 1024;
-/// We speak as clients of version 4.9 do, which all brokers since understand.
+/// The protocol version of clients of 4.9, which all later brokers accept.
 const VERSION: i32 = 400;
 /// Set in an answer.
 const IS_ANSWER: i32 = 1;
@@ -100,7 +100,7 @@ pub(super) fn next(read: &mut BytesMut) -> io::Result<Option<(usize, Answer)>> {
         }
         let header = frame.split_to(length);
         let header: Answered = serde_json::from_slice(&header).map_err(|why| strange(&why.to_string()))?;
-        // A broker may ask clients things, too. We are not one of those that it means.
+        // A request of the broker, which concerns consumers: ignored.
         if header.flag & IS_ANSWER == 0 {
             continue;
         }

@@ -62,13 +62,13 @@ impl RocketmqSink {
         }
     }
 
-    /// The ends of a call: connections must stand by the first, answers must be there by the second.
+    /// Deadlines of a call: to have connections, and to have all answers.
     fn ends(&self) -> (Monotonic, Monotonic) {
         let now = self.connections.now();
         (now.saturating_add(self.timeout / 2), now.saturating_add(self.timeout))
     }
 
-    /// Tells a broker that we are here, as who we are. Nothing is written.
+    /// Sends a heartbeat with our credentials. Nothing is written.
     async fn heartbeat(&self, address: &Arc<str>, end: Monotonic) -> Result<(), Failure> {
         let body = message::heartbeat();
         let reply =
@@ -86,7 +86,7 @@ impl RocketmqSink {
         }
         let failure = failure::classify(&answer);
         match failure.kind {
-            // It knows us. What we may do is another question, of each topic.
+            // The credentials are valid. Rights are a matter of each topic.
             SinkErrorKind::Denied => Ok(()),
             // Nothing was sent that could have arrived.
             SinkErrorKind::Unknown => Err(Failure::unsent(failure.detail)),
@@ -106,7 +106,7 @@ impl Sink for RocketmqSink {
         message::check(message)
     }
 
-    /// Asks the name servers for the masters, and all of these whether they are there: one is enough.
+    /// Asks the name servers for the masters, and sends each a heartbeat: one answer is enough.
     async fn probe(&self) -> Result<(), SinkError> {
         let (begin_until, end) = self.ends();
         let masters = self.routes.masters(begin_until).await?;

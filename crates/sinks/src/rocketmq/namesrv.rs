@@ -1,4 +1,4 @@
-//! The name servers: all are asked at the same time, and the first that knows is believed.
+//! Name servers: all are asked at the same time, and the first answer that knows the topic counts.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     frame::{Answer, Code},
 };
 
-/// One of several name servers that has not answered within this is passed over.
+/// Time limit of one name server among several.
 const LIMIT: Duration = Duration::from_secs(2);
 /// Queues that may be written.
 const WRITABLE: i32 = 2;

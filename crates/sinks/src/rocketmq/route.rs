@@ -1,4 +1,4 @@
-//! Which queues a topic has and where: asked for now and then, and remembered while nobody can be asked.
+//! Route cache: refreshed periodically, kept while no name server answers.
 
 use std::{
     collections::HashMap,
@@ -33,21 +33,21 @@ struct CachedRoute {
     route: Route,
     fresh_until: Monotonic,
     asked_at: Monotonic,
-    /// A message that went by it was not taken.
+    /// A message that used this route was not accepted.
     is_doubted: bool,
 }
 
 /// The cached route of a topic.
 pub(super) enum RouteLookup {
-    /// Go by this one.
+    /// Current: use it.
     Fresh(Route),
-    /// The same, and ask meanwhile whether it still holds.
+    /// Stale: use it and refresh it meanwhile.
     Old(Route),
-    /// Ask first.
+    /// Unknown or in doubt: ask first.
     Unknown,
 }
 
-/// The routes that are known.
+/// The cached routes.
 pub(super) struct Routes {
     names: NameServers,
     connections: Arc<Connections>,
@@ -96,14 +96,14 @@ impl Routes {
         self.names.queues(topic, end).await
     }
 
-    /// The way to a topic of which the name servers do not know.
+    /// The route of a topic that the name servers do not know.
     async fn make(&self, topic: &str, end: Monotonic) -> Result<Route, SinkError> {
         let last = self.last(topic);
-        // A name server that has started again knows nothing until brokers tell it, and they take messages all the time.
+        // A restarted name server knows no topic until brokers register, and they accept messages meanwhile.
         if let Some((route, false)) = last {
             return Ok(route);
         }
-        // Not made yet: it will be, by sending, where a broker allows it.
+        // The topic does not exist yet: sending creates it where a broker allows that.
         match self.names.queues(TEMPLATE, end).await {
             Ok(Found::Queues(mut queues)) => {
                 // The broker makes no more than we ask for: a higher number would be refused.
@@ -133,7 +133,7 @@ impl Routes {
         }
     }
 
-    /// A message was not taken: ask before the next is sent.
+    /// A message was not accepted: ask before the next is sent.
     pub(super) fn doubt(&self, topic: &str) {
         if let Some(cached) = self.lock().get_mut(topic) {
             cached.is_doubted = true;
@@ -169,7 +169,7 @@ impl Routes {
         route
     }
 
-    /// The last route that was told of, and whether it is in doubt.
+    /// The last known route, and whether it is in doubt.
     fn last(&self, topic: &str) -> Option<(Route, bool)> {
         self.lock().get(topic).map(|cached| (cached.route.clone(), cached.is_doubted))
     }

@@ -1,4 +1,4 @@
-//! The messages of a call that go to one broker, over one connection.
+//! Sends the messages of a call for one broker over one connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use super::{
     window::Window,
 };
 
-/// A connection to a broker stands within this.
+/// Time limit of a connection to a broker.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// A broker that has not answered anything for so long, though asked, is left to those who have no other.
+/// A broker that is silent for this long with messages in flight is avoided by messages that have another.
 const SILENT: Duration = Duration::from_secs(2);
 
 impl<'a> Call<'a> {
-    /// Sends these to one broker. Answers those that it surely has not got and another may take.
+    /// Sends these to one broker. Returns those that it rejected and another may accept.
     pub(super) async fn send(
         &self,
         address: &Arc<str>,
@@ -102,7 +102,7 @@ impl<'a> Call<'a> {
         rest
     }
 
-    /// A broker surely does not keep it. Answers it if there is another to try, and time.
+    /// The broker does not have the message. Returns it if there is another broker to try, and time.
     fn turned_away(
         &self,
         address: &Arc<str>,
@@ -123,7 +123,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Since when a broker has not answered, in one call.
+/// Watches a broker for silence during one call.
 struct Silence<'a> {
     sink: &'a RocketmqSink,
     address: &'a Arc<str>,
@@ -149,7 +149,7 @@ impl<'a> Silence<'a> {
         }
     }
 
-    /// Waits until there was no answer for a while; says so to those who have another broker.
+    /// Waits until there was no answer for [`SILENT`], and marks the broker as one to avoid.
     async fn lasts(&mut self) {
         (&mut self.timer).await;
         let now = self.sink.connections.now();
@@ -162,7 +162,7 @@ impl<'a> Silence<'a> {
         self.timer = self.sink.clock.sleep_until(again);
     }
 
-    /// The time of the call is over, and not everything was answered.
+    /// The call timed out with messages unanswered.
     fn ended(&self) {
         let now = self.sink.connections.now();
         if now.since(self.since) >= SILENT {

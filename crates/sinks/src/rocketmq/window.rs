@@ -1,4 +1,4 @@
-//! Requests and responses on one connection: a new request goes out whenever a response has come in.
+//! Sliding window of requests on one connection: a response makes room for the next request.
 
 use std::{
     io,
@@ -14,14 +14,14 @@ use super::{
     frame::{self, Answer},
 };
 
-/// Requests of one connection without a response, at most: brokers turn away what they could not look at for 200 ms.
+/// Maximum of requests without a response on one connection: brokers reject what waits longer than 200 ms in their queue.
 pub(super) const WINDOW: usize = 64;
-/// Put together before it is written.
+/// Maximum of bytes that are encoded before they are written.
 const PIECE: usize = 64 * 1024;
-/// Read at once.
+/// Bytes read at once.
 const READ: usize = 64 * 1024;
 
-/// A number of requests on a connection that is this call's alone.
+/// The requests of one call on its connection.
 pub(super) struct Window<'a> {
     connection: &'a mut Connection,
     /// To be written.
@@ -29,7 +29,7 @@ pub(super) struct Window<'a> {
     needs_flush: bool,
     /// Bytes written so far.
     written: usize,
-    /// Of each request that was added, where it begins in all that is written.
+    /// The offset of each encoded request in the bytes of the connection.
     starts: Vec<usize>,
     answered: Vec<bool>,
     left: usize,

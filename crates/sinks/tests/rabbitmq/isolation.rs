@@ -7,10 +7,11 @@ use std::{
 };
 
 use duly_core::{Body, Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkErrorKind};
+use lapin::types::FieldTable;
 use testkit::servers::rabbitmq::{FEW, installed, shared, unconfirming_broker};
 use tokio::sync::Notify;
 
-use crate::{Reader, one, sink_with, to};
+use crate::{Reader, one, quorum, sink_with, to};
 
 /// The outcomes of a call, each noted when it is reported.
 #[derive(Default)]
@@ -126,8 +127,9 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
         return;
     }
     let reader = Reader::shared().await;
-    let good = reader.queue().await;
-    let silent = reader.quorum_queue().await;
+    // By the hashes of their names these two have no channel in common: what is published behind a silent queue waits for it.
+    let good = reader.queue_named("quiet", FieldTable::default()).await;
+    let silent = reader.queue_named("stalled", quorum()).await;
     let sink = sink_with(&shared().url(), "request_timeout = '6s'");
     one(&sink, &silent, "before").await.unwrap();
     one(&sink, &good, "before").await.unwrap();

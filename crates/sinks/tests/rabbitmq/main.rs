@@ -37,6 +37,13 @@ fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
     config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
 }
 
+/// The arguments of a queue that can be made silent.
+fn quorum() -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    arguments
+}
+
 /// What a test itself asks the broker.
 struct Reader(Channel);
 
@@ -58,16 +65,18 @@ impl Reader {
     async fn queue_with(&self, arguments: FieldTable) -> String {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let name = format!("queue-{}", LAST.fetch_add(1, Ordering::Relaxed));
+        self.queue_named(&name, arguments).await
+    }
+
+    async fn queue_named(&self, name: &str, arguments: FieldTable) -> String {
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        self.0.queue_declare(name.as_str().into(), options, arguments).await.unwrap();
-        name
+        self.0.queue_declare(name.into(), options, arguments).await.unwrap();
+        name.to_owned()
     }
 
     /// A queue that can be made silent.
     async fn quorum_queue(&self) -> String {
-        let mut arguments = FieldTable::default();
-        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
-        self.queue_with(arguments).await
+        self.queue_with(quorum()).await
     }
 
     /// An exchange by topics, and a queue bound to it.

@@ -1,4 +1,4 @@
-//! Messages of one call on their way to a server that acknowledges nothing but a PING.
+//! The messages of one call to a server that answers only PING.
 
 use std::{collections::VecDeque, io};
 
@@ -13,7 +13,7 @@ use crate::exchange::Exchange;
 
 /// The receipt of a message that the server has read.
 const HANDED_OVER: &str = "handed to the server; at most once";
-/// Messages before a PING, at most: as many outcomes are known by one PONG.
+/// Maximum of messages that one PING covers.
 const PINGED_MAX: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
         self.read = until;
     }
 
-    /// No more will be heard.
+    /// Ends the batch: no more answers will arrive.
     pub(super) fn give_up(mut self, why: &str) {
         for position in 0..self.messages.len() {
             match self.stages[position] {
@@ -89,7 +89,7 @@ impl<'a> Batch<'a> {
 impl Exchange for Batch<'_> {
     fn poll_write(&mut self, out: &mut BytesMut) {
         let before = out.len();
-        // One that is too large adds nothing: the next one is looked at at once.
+        // A message that is too large adds nothing: continue with the next.
         while out.len() == before && self.next < self.messages.len() {
             let position = self.next;
             let message = &self.messages[position].1;
@@ -120,7 +120,7 @@ impl Exchange for Batch<'_> {
                 Line::Pong => self.pong(),
                 Line::Error(words) => match protocol::denied(&words) {
                     Some(subject) => self.denied(&subject, &words),
-                    // About the connection, which ends by it, or about we do not know what.
+                    // It concerns the connection, which ends by it, or is unknown.
                     None => return Err(io::Error::other(words)),
                 },
                 Line::Other => {}

@@ -1,6 +1,6 @@
-//! Core NATS: no stream and no acknowledgement. What can be known is that the server has read a message and did not deny it.
+//! Core NATS: no stream and no acknowledgement. All that can be known is that the server read a message and did not deny it.
 //!
-//! Spoken by ourselves: the client library tells neither a PONG nor the order of the server's errors beside it.
+//! The protocol is implemented here because the client library exposes neither PONG nor the order of errors relative to it.
 
 mod batch;
 pub(super) mod protocol;
@@ -70,7 +70,7 @@ pub(super) struct Core {
     in_use: Semaphore,
     idle: Arc<IdlePool<Connection>>,
     clock: Arc<dyn Clock>,
-    /// The server that answered last: where the next connection begins to try.
+    /// The server that answered last: the next connection tries it first.
     server: AtomicUsize,
 }
 
@@ -80,7 +80,7 @@ impl Core {
         Self { in_use, idle, clock, server: AtomicUsize::new(0) }
     }
 
-    /// The ends of a call: a connection must stand by the first, answers must be there by the second.
+    /// Deadlines of a call: to have a connection, and to have all answers.
     fn ends(&self, timeout: Duration) -> (Monotonic, Monotonic) {
         let now = self.clock.now().mono();
         (now.saturating_add(timeout / 2), now.saturating_add(timeout))
@@ -140,8 +140,7 @@ impl Core {
         Ok((turn, self.connection(settings, until).await?))
     }
 
-    /// A connection that waits, or a new one to the first server that answers. One that is silent takes no more than its
-    /// share of the time.
+    /// An idle connection, or a new one to the first server that answers. A silent server uses only its share of the time.
     async fn connection(&self, settings: &Settings, until: Monotonic) -> Result<Connection, SinkError> {
         if let Some(connection) = self.idle.take() {
             return Ok(connection);
@@ -166,7 +165,7 @@ impl Core {
     }
 }
 
-/// One thing said; a PONG or an error is the answer.
+/// One request; a PONG or an error is the answer.
 struct Ask {
     request: BytesMut,
     answer: Option<Result<(), String>>,
