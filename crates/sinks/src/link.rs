@@ -2,7 +2,6 @@
 
 use std::io;
 
-use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use tokio::io::AsyncWriteExt;
 
@@ -29,17 +28,6 @@ impl Link {
         exchange::run(&mut self.stream, &mut self.buffers, exchange).await
     }
 
-    /// Sends `question`; the first answer that `parse` finds is returned.
-    pub(crate) async fn ask<A: Send>(
-        &mut self,
-        question: impl Into<Bytes>,
-        parse: impl Fn(&mut BytesMut) -> io::Result<Option<A>> + Send,
-    ) -> io::Result<A> {
-        let mut ask = Ask { question: question.into(), parse, answer: None };
-        self.exchange(&mut ask).await?;
-        ask.answer.ok_or_else(|| io::Error::other("no answer"))
-    }
-
     /// Adds a keep-alive, unless something else is being sent.
     #[cfg(any(feature = "activemq", feature = "mqtt"))]
     pub(crate) fn keep_alive(&mut self, bytes: &[u8]) {
@@ -61,28 +49,5 @@ impl Link {
     /// Closes the connection. `farewell` is sent if that takes no time: a few bytes fit, or the connection is of no use anyway.
     pub(crate) fn leave(mut self, farewell: &[u8]) {
         let _ = self.stream.write_all(farewell).now_or_never();
-    }
-}
-
-struct Ask<A, P> {
-    question: Bytes,
-    parse: P,
-    answer: Option<A>,
-}
-
-impl<A: Send, P: Fn(&mut BytesMut) -> io::Result<Option<A>> + Send> Exchange for Ask<A, P> {
-    fn poll_write(&mut self, out: &mut BytesMut) {
-        out.extend_from_slice(&std::mem::take(&mut self.question));
-    }
-
-    fn on_read(&mut self, read: &mut BytesMut, _: &mut BytesMut) -> io::Result<()> {
-        if self.answer.is_none() {
-            self.answer = (self.parse)(read)?;
-        }
-        Ok(())
-    }
-
-    fn is_over(&self) -> bool {
-        self.answer.is_some()
     }
 }

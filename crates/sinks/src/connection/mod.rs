@@ -6,6 +6,7 @@
 //! its messages then use connections of their own.
 
 mod address;
+mod ask;
 mod call;
 mod dial;
 mod in_flight;
