@@ -14,12 +14,15 @@ pub struct Health {
     pub background: Result<(), StoreError>,
     /// Why some stored messages wait although the store works: a part of a disk that cannot be read, for example.
     pub degraded: Option<StoreError>,
+    /// New messages for a part of the store are refused, and it has checked that it takes others: inserts that fail say
+    /// nothing of these.
+    pub refuses_some: bool,
 }
 
 impl Health {
     /// All is well.
     pub const fn healthy() -> Self {
-        Self { accepting: Ok(()), claiming: Ok(()), background: Ok(()), degraded: None }
+        Self { accepting: Ok(()), claiming: Ok(()), background: Ok(()), degraded: None, refuses_some: false }
     }
 
     /// Nothing works, for one reason.
@@ -29,6 +32,7 @@ impl Health {
             claiming: Err(error.clone()),
             background: Err(error),
             degraded: None,
+            refuses_some: false,
         }
     }
 

@@ -90,11 +90,10 @@ impl Duly {
         let store_health = parts.health_cache.get(&parts.store, &parts.clock, failures).await;
         let now = parts.clock.now().mono();
         let monitor = &parts.events.monitor;
-        // Of a store that knows which part of it fails, batches with messages for that part fail: it checks the others itself.
-        let inserts = monitor.check_accepting(now).or_else(|error| match store_health.degraded {
-            Some(_) => Ok(()),
-            None => Err(error),
-        });
+        // Of a store that refuses messages for a part of it, batches with such messages fail: it checks the others itself. One
+        // that does not answer is no refusal.
+        let inserts = if store_health.refuses_some { Ok(()) } else { monitor.check_inserts(now) };
+        let inserts = inserts.and(monitor.check_inserts_answered(now));
         let claiming = monitor.check_claiming(now, self.inner.options.lease);
         Health {
             accepting: store_health.accepting.and(inserts),

@@ -200,7 +200,7 @@ impl Duly {
         let call = parts.events.monitor.begin(CallKind::Claim, now.mono());
         let claimed = store.claim(now, claim).await;
         drop(call);
-        let claimed = parts.events.observe(StoreCall::Claim(&lane), now, claimed)?;
+        let claimed = parts.events.observe(StoreCall::claim(&lane, &claimed), now, claimed)?;
         if claimed.messages.is_empty() {
             // A lower bound in the past must not cause a busy loop.
             let soon = now.mono().saturating_add(Duration::from_millis(1));

@@ -11,7 +11,7 @@ use std::{
 
 use duly_core::{
     Lane, Monotonic,
-    store::{StoreError, StoreErrorKind},
+    store::{Claimed, StoreError, StoreErrorKind},
 };
 
 use crate::seconds;
@@ -76,10 +76,23 @@ impl Drop for CallGuard {
 pub(crate) enum StoreCall<'a> {
     Insert,
     Claim(&'a Lane),
+    /// A claim that found nothing, not even a later message. It proves nothing of other lanes: of a queue that does not exist the
+    /// store reads nothing.
+    EmptyClaim(&'a Lane),
     Settle,
     /// Apart from settles, because a renewal that succeeds says nothing of them.
     Extend,
     Sweep,
+}
+
+impl<'a> StoreCall<'a> {
+    /// A claim of `lane` with this result.
+    pub(crate) fn claim(lane: &'a Lane, result: &Result<Claimed, StoreError>) -> Self {
+        match result {
+            Ok(Claimed { messages, next: None, .. }) if messages.is_empty() => Self::EmptyClaim(lane),
+            _ => Self::Claim(lane),
+        }
+    }
 }
 
 /// Failures in a row of one kind of call.
@@ -109,7 +122,7 @@ struct Streaks {
     sweep: Streak,
     /// By lane, so that a lane with damaged messages is not hidden by a healthy one.
     claims: BTreeMap<Lane, Streak>,
-    /// While claims of some lane fail: the lane of the last successful claim, and its time.
+    /// While claims of some lane fail: the lane of the last claim that found messages, and its time.
     claimed: Option<(Lane, Monotonic)>,
 }
 
@@ -131,7 +144,7 @@ impl Streaks {
         failing_with(Some(error), &format!("claims of {lane}{more}"))
     }
 
-    /// Whether a claim of some lane succeeded recently, and none of that lane failed since.
+    /// Whether a claim of some lane found messages recently, and none of that lane failed since.
     fn is_claiming(&self, now: Monotonic) -> bool {
         let claimed = self.claimed.as_ref();
         claimed.is_some_and(|(lane, at)| now.since(*at) < FAILURE_TTL && !self.claims.contains_key(lane))
@@ -145,7 +158,7 @@ pub(crate) struct StoreMonitor {
     /// Whether anything failed; a fast path while nothing did.
     failing: AtomicBool,
     open: Arc<Mutex<OpenCalls>>,
-    /// When a claim succeeded last, in microseconds.
+    /// When a claim found messages last, in microseconds.
     claimed_at: AtomicU64,
 }
 
@@ -203,6 +216,12 @@ impl StoreMonitor {
                 let others_fail = !streaks.claims.is_empty();
                 streaks.claimed = others_fail.then(|| (lane.clone(), now));
             }
+            StoreCall::EmptyClaim(lane) => {
+                streaks.claims.remove(lane);
+                if streaks.claims.is_empty() {
+                    streaks.claimed = None;
+                }
+            }
         }
         self.failing.store(!streaks.is_empty(), Relaxed);
     }
@@ -216,7 +235,7 @@ impl StoreMonitor {
             StoreCall::Settle => settle.failed(now, error),
             StoreCall::Extend => extend.failed(now, error),
             StoreCall::Sweep => sweep.failed(now, error),
-            StoreCall::Claim(lane) => {
+            StoreCall::Claim(lane) | StoreCall::EmptyClaim(lane) => {
                 if claims.len() >= LANES_MAX && !claims.contains_key(lane) {
                     claims.retain(|_, streak| streak.current_error(now).is_some());
                 }
@@ -227,9 +246,13 @@ impl StoreMonitor {
         }
     }
 
-    /// Fails if inserts fail repeatedly, or one has no result.
-    pub(crate) fn check_accepting(&self, now: Monotonic) -> Result<(), StoreError> {
-        failing_with(self.lock().insert.current_error(now), "inserts")?;
+    /// Fails if inserts fail repeatedly.
+    pub(crate) fn check_inserts(&self, now: Monotonic) -> Result<(), StoreError> {
+        failing_with(self.lock().insert.current_error(now), "inserts")
+    }
+
+    /// Fails if an insert has no result.
+    pub(crate) fn check_inserts_answered(&self, now: Monotonic) -> Result<(), StoreError> {
         self.check_answering(CallKind::Insert, now, CALL_TIMEOUT)
     }
 
@@ -294,7 +317,7 @@ mod tests {
     #[test]
     fn a_call_that_is_not_answered_is_a_failure_until_it_is() {
         let (monitor, at) = (StoreMonitor::default(), |secs: u64| Monotonic::from_micros(secs * 1_000_000));
-        let check = |now| monitor.check_accepting(now).and(monitor.check_claiming(now, LEASE));
+        let check = |now| monitor.check_inserts_answered(now).and(monitor.check_claiming(now, LEASE));
         for kind in CallKind::ALL {
             let limit = if kind == CallKind::Sweep { LEASE } else { CALL_TIMEOUT };
             let (from, late) = (at(100), at(101).saturating_add(limit));
@@ -303,7 +326,7 @@ mod tests {
             let other = monitor.begin(kind, late);
             let error = check(late).unwrap_err();
             assert!(error.what.contains(kind.words()), "{error}");
-            assert_eq!(monitor.check_accepting(late).is_err(), kind == CallKind::Insert, "{kind:?}");
+            assert_eq!(monitor.check_inserts_answered(late).is_err(), kind == CallKind::Insert, "{kind:?}");
             drop(call);
             assert_eq!(check(late), Ok(()), "{kind:?}: only the other is under way");
             drop(other);
@@ -345,9 +368,9 @@ mod tests {
         assert_eq!((monitor.check_claiming(start, LEASE), monitor.failing.load(Relaxed)), (Ok(()), false));
         for call in [StoreCall::Settle, StoreCall::Extend, StoreCall::Sweep, StoreCall::Insert] {
             (0..FAILURES_MIN).for_each(|_| monitor.record_failure(call, start, &error()));
-            assert!(monitor.check_claiming(start, LEASE).and(monitor.check_accepting(start)).is_err());
+            assert!(monitor.check_claiming(start, LEASE).and(monitor.check_inserts(start)).is_err());
             monitor.record_success(call, start);
-            assert!(monitor.check_claiming(start, LEASE).and(monitor.check_accepting(start)).is_ok());
+            assert!(monitor.check_claiming(start, LEASE).and(monitor.check_inserts(start)).is_ok());
         }
     }
 
@@ -381,6 +404,27 @@ mod tests {
         monitor.record_success(StoreCall::Claim(&bad), start);
         assert_eq!((monitor.check_claiming(start, LEASE), monitor.degraded(start)), (Ok(()), None));
         assert!(monitor.lock().claimed.is_none());
+    }
+
+    #[test]
+    fn a_claim_that_finds_nothing_does_not_hide_that_those_of_others_fail() {
+        let (monitor, at) = (StoreMonitor::default(), |secs: u64| Monotonic::from_micros(secs * 1_000_000));
+        let (idle, bad) = (lane(1), lane(2));
+        let claimed = |next| Ok(Claimed { messages: Vec::new(), next });
+        let (nothing, later) = (claimed(None), claimed(Some(duly_core::Timestamp::default())));
+        for _ in 0..FAILURES_MIN {
+            monitor.record_failure(StoreCall::Claim(&bad), at(100), &error());
+        }
+        let call = monitor.begin(CallKind::Claim, at(100));
+        monitor.record_success(StoreCall::claim(&idle, &nothing), at(111));
+        assert!(monitor.check_claiming(at(112), LEASE).is_err());
+        assert_eq!(monitor.degraded(at(112)), None);
+        monitor.record_success(StoreCall::claim(&bad, &nothing), at(112));
+        let error = monitor.check_claiming(at(112), LEASE).unwrap_err();
+        assert!(error.what.contains("has not answered a claim"), "one of another lane goes on: {error}");
+        monitor.record_success(StoreCall::claim(&idle, &later), at(113));
+        assert_eq!(monitor.check_claiming(at(113), LEASE), Ok(()));
+        drop(call);
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Answers {
         self.regular.get(destination).or_else(|| self.once.get(destination))
     }
 
-    /// Whether the destination answered more than once, and all of late.
+    /// Whether the destination answered more than once, and has not fallen silent since.
     pub(super) fn is_regular(&self, destination: u64) -> bool {
         self.regular.get(destination).is_some()
     }
@@ -44,8 +44,8 @@ impl Answers {
         time
     }
 
-    /// The destination did not answer a message: it must answer again to be regular.
-    pub(super) fn record_no_answer(&mut self, destination: u64) {
+    /// The destination does not answer any more: it must answer again to be regular.
+    pub(super) fn fell_silent(&mut self, destination: u64) {
         if let Some(time) = self.regular.remove(destination) {
             self.once.set(destination, time);
         }

@@ -131,7 +131,7 @@ impl Destinations {
         let is_trial = allowed == Allow::One && !entry.is_tried;
         entry.is_tried |= is_trial;
         if is_newcomer {
-            self.newcomers.sent(now.mono());
+            self.newcomers.sent(slots, now.mono());
         }
         Admission::Go { is_trial, is_newcomer }
     }
@@ -356,10 +356,13 @@ impl Destinations {
     pub(super) fn record_no_answer(&mut self, key: u64, message: u64, is_trial: bool) -> bool {
         let entry = self.table.entry(key).or_insert_with(|| Destination::new(self.answers.time(key)));
         note(&mut entry.silent, message);
-        self.answers.record_no_answer(key);
+        let is_silent = entry.silent.len() >= EVIDENCE_MIN;
+        if is_silent {
+            self.answers.fell_silent(key);
+        }
         match entry.breaker.allows() {
             Allow::One => is_trial,
-            Allow::All | Allow::Nothing => entry.silent.len() >= EVIDENCE_MIN,
+            Allow::All | Allow::Nothing => is_silent,
         }
     }
 
@@ -419,8 +422,13 @@ impl Destinations {
             idle.truncate(count);
         }
         for (_, key) in idle {
-            if self.table.remove(&key).is_some_and(|entry| entry.breaker.allows() != Allow::All) {
+            let Some(entry) = self.table.remove(&key) else { continue };
+            if entry.breaker.allows() != Allow::All {
                 self.open = self.open.saturating_sub(1);
+            }
+            // Otherwise many that are silent would stay regular: none of them is remembered for long enough.
+            if !entry.silent.is_empty() {
+                self.answers.fell_silent(key);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Newcomers of a lane: destinations that have not answered of late, all together.
 //!
 //! A share of the slots bounds one silent destination, not many of them: with a subject or a routing key per message,
-//! each holds one slot. Together they leave a part of the slots to destinations that answer.
+//! each holds one slot. Together they leave a part of the slots to destinations that answer, while there are such or
+//! while newcomers are silent.
 
 use std::time::Duration;
 
@@ -10,9 +11,14 @@ use crate::Monotonic;
 
 /// Newcomers leave one slot of this many to regular destinations.
 const REGULAR_PART: usize = 4;
-/// A lane has regular destinations if it claimed a message for one within this time. Without any, newcomers may use all
-/// slots.
+/// A lane has regular destinations if it claimed a message for one within this time. Without any, newcomers that answer
+/// may use all slots.
 const REGULAR_WINDOW: Duration = Duration::from_secs(60);
+/// Newcomers are silent if so many more of their messages than answers were lost of late. Fewer may be the fault of a
+/// message.
+const UNANSWERED_MIN: usize = 3;
+/// No more are counted, so that as many answers are enough to show that they are not silent any more.
+const UNANSWERED_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Newcomers {
@@ -21,11 +27,13 @@ pub(super) struct Newcomers {
     answer_time: Option<Duration>,
     /// When a message for a regular destination was last claimed.
     regular_at: Option<Monotonic>,
+    /// Messages without an answer, less one for each answer since.
+    unanswered: usize,
 }
 
 impl Default for Newcomers {
     fn default() -> Self {
-        Self { all: Destination::new(None), answer_time: None, regular_at: None }
+        Self { all: Destination::new(None), answer_time: None, regular_at: None, unanswered: 0 }
     }
 }
 
@@ -36,17 +44,27 @@ impl Newcomers {
     }
 
     /// Whether they use all of the lane's `slots` that they may.
-    pub(super) fn is_full(&self, slots: usize, now: Monotonic) -> bool {
-        let has_regular = self.regular_at.is_some_and(|at| now.since(at) < REGULAR_WINDOW);
-        has_regular && self.all.under_way >= slots - slots / REGULAR_PART
+    pub(super) fn is_full(&mut self, slots: usize, now: Monotonic) -> bool {
+        self.all.under_way >= share(slots) && (self.has_regular(now) || self.is_silent(now))
     }
 
-    /// A message to one of them was sent.
-    pub(super) fn sent(&mut self, now: Monotonic) {
-        if self.all.under_way == 0 {
+    fn has_regular(&self, now: Monotonic) -> bool {
+        self.regular_at.is_some_and(|at| now.since(at) < REGULAR_WINDOW)
+    }
+
+    /// Lost answers count until others come: after a quiet time, a silent crowd must not take all slots again.
+    fn is_silent(&mut self, now: Monotonic) -> bool {
+        self.unanswered >= UNANSWERED_MIN || self.all.is_slow(now)
+    }
+
+    /// A message to one of them was sent, in a lane with `slots`.
+    pub(super) fn sent(&mut self, slots: usize, now: Monotonic) {
+        self.all.under_way += 1;
+        // One that is silent beside a burst to others must not make these slow at once.
+        let is_first_full = self.all.under_way == share(slots) && self.unanswered < UNANSWERED_MIN;
+        if self.all.under_way == 1 || is_first_full {
             self.all.progress_at = now;
         }
-        self.all.under_way += 1;
     }
 
     /// One of them took a message, `took` after it was sent.
@@ -61,6 +79,14 @@ impl Newcomers {
         self.all.under_way = self.all.under_way.saturating_sub(1);
         if has_answered {
             self.all.progress_at = now;
+            self.unanswered = self.unanswered.saturating_sub(1);
+        } else {
+            self.unanswered = UNANSWERED_MAX.min(self.unanswered + 1);
         }
     }
+}
+
+/// How many of `slots` newcomers may use beside regular destinations.
+fn share(slots: usize) -> usize {
+    slots - slots / REGULAR_PART
 }

@@ -214,7 +214,7 @@ impl Driver {
     fn event_of_completion(&mut self, completion: Completion, now: Now) -> Option<Event> {
         Some(match completion {
             Completion::Claimed { lane, requested_at, delivered_in_store, result } => {
-                match self.observe_claim(lane, now, result) {
+                match self.observe_claim(lane, now, delivered_in_store, result) {
                     Ok(claimed) => self.claimed(lane, requested_at, delivered_in_store, claimed),
                     Err(error) => {
                         tracing::warn!(%error, "claim failed");
@@ -273,12 +273,16 @@ impl Driver {
         &self,
         lane: LaneKey,
         now: Now,
+        delivered_in_store: usize,
         result: Result<Claimed, StoreError>,
     ) -> Result<Claimed, StoreError> {
-        match self.lanes.get(&lane) {
-            Some(served) => self.parts.events.observe(StoreCall::Claim(&served.lane), now, result),
-            None => result,
-        }
+        let Some(served) = self.lanes.get(&lane) else { return result };
+        let call = if delivered_in_store > 0 {
+            StoreCall::Claim(&served.lane)
+        } else {
+            StoreCall::claim(&served.lane, &result)
+        };
+        self.parts.events.observe(call, now, result)
     }
 
     fn claimed(

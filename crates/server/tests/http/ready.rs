@@ -112,8 +112,11 @@ async fn what_fails_is_named_and_the_rest_is_ok() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(ready["parts"]["claiming"], "claims of queue/order fail: Claim fails as told");
     assert_eq!(ready["parts"]["accepting"], "ok");
-    // Another queue is received from all the same: the node is of use.
     server.store.fail([], StoreErrorKind::Damaged);
+    server.duly.receive("other", duly::Receive::default()).await.unwrap();
+    assert_eq!(server.ready("").await.0, StatusCode::SERVICE_UNAVAILABLE, "an empty queue proves nothing");
+    // Another queue is received from all the same: the node is of use.
+    server.duly.send(Message::to("other")).await.unwrap();
     server.duly.receive("other", duly::Receive::default()).await.unwrap();
     let (status, ready) = server.ready("").await;
     assert_eq!((status, &ready["parts"]["claiming"]), (StatusCode::OK, &json!("ok")));

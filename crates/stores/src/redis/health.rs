@@ -130,6 +130,7 @@ impl RedisStore {
             return self.failing_with(first.clone());
         }
         health.degraded = Some(first.clone().in_words(|what| self.degraded_words(&failing, what)));
+        health.refuses_some = true;
         health.accepting = self.check_replicas().await;
         health
     }

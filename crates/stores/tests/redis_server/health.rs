@@ -119,6 +119,7 @@ fn a_shard_that_is_damaged_between_two_sweeps_degrades_the_store_at_once_until_i
             server.run::<()>(&["SET", &key, "x"]);
             let health = store.health().await;
             assert_eq!(health.whole(), Ok(()), "the other shards work");
+            assert!(health.refuses_some);
             let error = health.degraded.unwrap();
             assert!(error.what.starts_with(&format!("1 of 16 shards fail ({shard})")), "{error}");
             assert!(error.what.contains(&key), "{error}");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{destination::*, stall::lane_of_128, target::Target};
-use crate::schedule::LaneSettings;
+use super::{bench::*, destination::*, stall::lane_of_128, target::Target};
+use crate::schedule::{AttemptResult, LaneSettings};
 
 /// Keys of destinations that get one message each, from here on.
 const FIRST: u64 = 1_000;
@@ -85,13 +85,149 @@ fn a_destination_that_fell_silent_is_regular_again_after_an_answer() {
     let is_regular = |target: &Target| target.destinations().answers().is_regular(BAD);
     assert!(is_regular(&target));
     target.answer_ms.insert(BAD, None);
-    target.send([BAD]);
-    target.pass(8_100);
-    assert!(!is_regular(&target));
+    for silent in 1..=3 {
+        target.send([BAD]);
+        target.pass(8_100);
+        assert_eq!(is_regular(&target), silent < 3, "one lost answer may be the fault of its message");
+    }
     target.answer_ms.insert(BAD, Some(2));
+    target.pass(1_000);
     target.send([BAD]);
     target.pass(10);
     assert!(is_regular(&target));
+}
+
+#[test]
+fn regular_destinations_that_fall_silent_and_are_forgotten_are_newcomers() {
+    let mut bench = Bench::with(LaneSettings { in_flight: 4_000, batch: 2_000, ..lane() });
+    let all: Vec<u64> = (FIRST..FIRST + 1_400).collect();
+    for _ in 0..2 {
+        for some in all.chunks(700) {
+            bench.feed_to(some);
+            bench.ends_now(|_| Some(done()));
+            bench.settles();
+            bench.pass(ms(1));
+        }
+    }
+    let regular = |bench: &Bench| {
+        let answers = bench.scheduler.lanes[&A].destinations.answers();
+        all.iter().filter(|key| answers.is_regular(**key)).count()
+    };
+    assert_eq!(regular(&bench), 1_400);
+    for some in all.chunks(700) {
+        let jobs = bench.feed_to(some);
+        // One that answers shows that the call did not fail as a whole.
+        bench.ends_now(|job| {
+            Some(if job == jobs[0] { done() } else { AttemptResult::no_answer("no answer") })
+        });
+        bench.settles();
+        bench.pass(ms(1));
+    }
+    // Others need the room.
+    bench.feed_to(&(1..100).collect::<Vec<_>>());
+    assert!(regular(&bench) <= 1_024 + 100, "{} destinations are regular", regular(&bench));
+}
+
+/// Silent ones for which 10,000 messages are due.
+const CROWD: std::ops::Range<u64> = FIRST..FIRST + 10_000;
+
+#[test]
+fn a_regular_destination_without_messages_for_a_minute_finds_a_slot_in_a_silent_crowd() {
+    let mut target = Target::with_returns(lane_of_128(), &[(GOOD, Some(2))]);
+    target.others_ms = None;
+    for _ in 0..3 {
+        target.send([GOOD]);
+        target.pass(10);
+    }
+    target.pass(61_000);
+    target.send(CROWD);
+    target.pass(10);
+    target.send([GOOD]);
+    target.pass(9_000);
+    assert_eq!(target.delivered(GOOD), 4, "when the first of the crowd timed out");
+    // The crowd is known to be silent by now.
+    target.pass(1_000);
+    target.send([GOOD]);
+    target.pass(300);
+    assert_eq!(target.delivered(GOOD), 5);
+}
+
+#[test]
+fn a_silent_crowd_is_remembered_over_a_quiet_minute() {
+    let mut target = Target::new(lane_of_128(), &[(GOOD, Some(2))]);
+    target.others_ms = None;
+    for _ in 0..3 {
+        target.send([GOOD]);
+        target.pass(10);
+    }
+    target.send(FIRST..FIRST + 96);
+    target.pass(70_000);
+    target.send(CROWD);
+    target.pass(10);
+    target.send([GOOD]);
+    target.pass(2_000);
+    assert_eq!((target.delivered(GOOD), target.under_way()), (4, 96));
+}
+
+#[test]
+fn a_busy_destination_is_regular_soon_after_a_restart_with_a_silent_backlog() {
+    let mut target = Target::with_returns(lane_of_128(), &[(GOOD, Some(2))]);
+    target.others_ms = None;
+    target.send(CROWD);
+    for _ in 0..3_000 {
+        target.send([GOOD]);
+        target.pass(5);
+    }
+    assert!(target.destinations().answers().is_regular(GOOD));
+    let before = target.delivered(GOOD);
+    for _ in 0..1_000 {
+        target.send([GOOD]);
+        target.pass(5);
+    }
+    let delivered = target.delivered(GOOD) - before;
+    assert!(delivered >= 950, "{delivered} of 1,000 beside the crowd");
+}
+
+#[test]
+fn one_lost_answer_leaves_a_busy_destination_its_slots_beside_a_silent_crowd() {
+    let mut target = Target::with_returns(lane_of_128(), &[(GOOD, Some(2))]);
+    target.others_ms = None;
+    for _ in 0..3 {
+        target.send([GOOD]);
+        target.pass(10);
+    }
+    target.send(CROWD);
+    target.pass(1_000);
+    target.answer_ms.insert(GOOD, None);
+    target.send([GOOD]);
+    target.pass(1);
+    target.answer_ms.insert(GOOD, Some(2));
+    target.pass(8_100);
+    for _ in 0..100 {
+        target.send([GOOD]);
+        target.pass(5);
+    }
+    assert!(
+        target.delivered(GOOD) >= 95,
+        "{} of 100, and {} deferred",
+        target.delivered(GOOD),
+        target.deferred(GOOD)
+    );
+}
+
+#[test]
+fn a_burst_to_new_destinations_is_not_deferred_for_a_silent_one_among_them() {
+    let mut target = Target::new(lane_of_128(), &[(BAD, None)]);
+    target.others_ms = Some(40);
+    target.send([GOOD, BAD]);
+    target.pass(1_000);
+    target.send(FIRST..FIRST + 1_000);
+    target.pass(1_000);
+    assert_eq!((target.delivered_of_all(), target.deferred_of_all()), (1_001, 0));
+    target.pass(8_000);
+    target.send(FIRST + 2_000..FIRST + 3_000);
+    target.pass(10);
+    assert!(target.under_way() > 96, "one lost answer: {} are under way", target.under_way());
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(super) struct Target {
     deferred: BTreeMap<u64, usize>,
     /// When deferred messages come back, in ms.
     deferred_to: Vec<u64>,
+    /// Deferred messages that come back, by the time in ms; none if they are forgotten.
+    returns: Option<BTreeMap<u64, Vec<(u64, u64)>>>,
     /// The longest time from the backlog to the delivery of a destination, in ms.
     waited_ms: BTreeMap<u64, u64>,
     tick: u64,
@@ -41,13 +43,25 @@ impl Target {
             delivered: BTreeMap::new(),
             deferred: BTreeMap::new(),
             deferred_to: Vec::new(),
+            returns: None,
             waited_ms: BTreeMap::new(),
             tick: 0,
         }
     }
 
+    /// The same, to which deferred messages come back.
+    pub(super) fn with_returns(settings: LaneSettings, answer_ms: &[(u64, Option<u64>)]) -> Self {
+        Self { returns: Some(BTreeMap::new()), ..Self::new(settings, answer_ms) }
+    }
+
     /// Gives the lane as much of the backlog as it asks for.
     fn claim(&mut self) {
+        let wall = self.bench.now().wall().as_millis();
+        while let Some(first) = self.returns.as_mut().and_then(BTreeMap::first_entry)
+            && *first.key() <= wall
+        {
+            self.backlog.extend(first.remove());
+        }
         if self.backlog.is_empty() {
             return;
         }
@@ -87,6 +101,9 @@ impl Target {
             {
                 *self.deferred.entry(destination).or_default() += 1;
                 self.deferred_to.push(at.as_millis());
+                if let Some(returns) = &mut self.returns {
+                    returns.entry(at.as_millis()).or_default().push((destination, since));
+                }
             }
         }
         self.bench.pass(ms(1));

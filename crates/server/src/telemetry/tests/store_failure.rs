@@ -87,13 +87,18 @@ async fn an_insert_that_is_never_answered_takes_the_node_down_until_it_is() {
     assert_eq!(up(&bench).await, (1.0, 1.0));
 }
 
+fn degraded(refuses_some: bool) -> duly_core::store::Health {
+    let mut health = duly_core::store::Health::healthy();
+    health.degraded = Some(StoreError::new(StoreErrorKind::Damaged, "1 of 16 shards fail (3)"));
+    health.refuses_some = refuses_some;
+    health
+}
+
 #[tokio::test]
 async fn inserts_that_fail_for_a_part_of_the_store_leave_the_node_ready_and_degraded() {
     let store = FailingStore::new(Arc::new(MemoryStore::new()));
     let bench = Bench::with(store.clone(), rules()).await;
-    let mut said = duly_core::store::Health::healthy();
-    said.degraded = Some(StoreError::new(StoreErrorKind::Damaged, "1 of 16 shards fail (3)"));
-    store.report(said);
+    store.report(degraded(true));
     store.fail([Call::Insert], StoreErrorKind::Unavailable);
     for _ in 0..3 {
         bench.duly.send(Message::to("orders/paid")).await.unwrap_err();
@@ -101,9 +106,28 @@ async fn inserts_that_fail_for_a_part_of_the_store_leave_the_node_ready_and_degr
     bench.pass(seconds(4)).await;
     assert_eq!((on(&bench), up(&bench).await), (vec!["degraded".to_owned()], (1.0, 1.0)));
     assert_eq!(bench.page().await.get("duly_store_degraded", &[]), 1.0);
+    store.report(degraded(false));
+    bench.pass(seconds(3)).await;
+    assert_eq!(up(&bench).await, (0.0, 0.0), "an unread table refuses no insert");
     store.report(duly_core::store::Health::healthy());
     bench.pass(seconds(3)).await;
     assert_eq!(up(&bench).await, (0.0, 0.0), "of a store that knows of no part, they are of the whole");
+}
+
+#[tokio::test]
+async fn an_insert_that_is_never_answered_takes_a_degraded_node_down_too() {
+    let store = FailingStore::new(Arc::new(MemoryStore::new()));
+    let bench = Bench::with(store.clone(), rules()).await;
+    store.report(degraded(true));
+    store.fail([Call::InsertsWait], StoreErrorKind::Unavailable);
+    let duly = bench.duly.clone();
+    let sent = tokio::spawn(async move { duly.send(Message::to("orders/paid")).await });
+    bench.pass(seconds(12)).await;
+    assert_eq!(up(&bench).await, (0.0, 0.0));
+    store.fail([], StoreErrorKind::Unavailable);
+    sent.await.unwrap().unwrap();
+    bench.pass(seconds(1)).await;
+    assert_eq!(up(&bench).await, (1.0, 1.0));
 }
 
 #[tokio::test]
