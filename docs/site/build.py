@@ -8,6 +8,7 @@ import html
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -57,6 +58,9 @@ class Site:
         self.pages, self.anchors, self.sections = {}, {}, []
         self.headings, self.faults = [], []
         self.waiting = [SUMMARY]
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+        self.files = {PurePosixPath(path) for path in listed.stdout.split("\0") if path}
 
     @staticmethod
     def fence(_renderer, tokens, i, _options, _env):
@@ -69,7 +73,7 @@ class Site:
             return None
         path = os.path.normpath(page.parent / unquote(url.path)) if url.path else page
         path = PurePosixPath(path)
-        if (ROOT / path).is_dir() and (ROOT / path / "README.md").exists():
+        if path / "README.md" in self.files:
             path /= "README.md"
         return path, unquote(url.fragment)
 
@@ -78,7 +82,8 @@ class Site:
         if found is None:
             return
         path, heading = found
-        if not (ROOT / path).is_file() or path.parts[0] == "..":
+        # An absolute path, one outside of the repository, and a file that it does not have would leave the site's folder.
+        if path not in self.files or not (ROOT / path).is_file():
             self.faults.append(f"{page}: {token.attrs[name]}: no such file")
             return
         self.waiting.append(path)

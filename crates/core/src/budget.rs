@@ -1,6 +1,6 @@
 //! The byte budget of a claim.
 
-use crate::{StoredMessage, store::Claim};
+use crate::{Record, StoredMessage, store::Claim};
 
 impl Claim {
     /// Bytes of bodies and properties in one claim, unless a single message has more. A limit on the number of messages
@@ -31,6 +31,18 @@ impl StoredMessage {
     pub fn bytes(&self) -> usize {
         let properties = self.properties.iter().map(|(name, value)| name.len() + value.len());
         self.body.len() + properties.sum::<usize>()
+    }
+}
+
+impl Record {
+    /// Bytes of a record, beside those of its texts.
+    const BYTES: usize = 512;
+
+    /// About how many bytes it takes in a list, without its body.
+    pub fn listed_bytes(&self) -> usize {
+        let history: usize = self.history.iter().map(|attempt| attempt.detail.len() + 32).sum();
+        let receipt = self.receipt.as_ref().map_or(0, String::len);
+        Self::BYTES + self.message.bytes() - self.message.body.len() + history + receipt
     }
 }
 

@@ -13,9 +13,29 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page of these records.
-    pub fn new(records: Vec<Record>, next: Option<(Timestamp, MessageId)>) -> Self {
+    /// Bytes of the records of a page, unless the first alone has more. With more, the page ends and says where it goes on. A limit on the
+    /// number of records alone would let a thousand large ones fill the memory.
+    pub const BYTES_MAX: usize = 4 * 1024 * 1024;
+
+    /// A page of these records, as far as they fit.
+    pub fn new(mut records: Vec<Record>, next: Option<(Timestamp, MessageId)>) -> Self {
+        let fitting = Self::fitting(&records);
+        if fitting == records.len() {
+            return Self { records, next };
+        }
+        records.truncate(fitting);
+        let next = records.last().map(|record| (record.message.due, record.message.id.clone()));
         Self { records, next }
+    }
+
+    /// How many of these, in order, fit on a page.
+    pub fn fitting<'a>(records: impl IntoIterator<Item = &'a Record>) -> usize {
+        let mut bytes = 0_usize;
+        let fits = |(place, record): &(usize, &Record)| {
+            bytes = bytes.saturating_add(record.listed_bytes());
+            *place == 0 || bytes <= Self::BYTES_MAX
+        };
+        records.into_iter().enumerate().take_while(fits).count()
     }
 }
 

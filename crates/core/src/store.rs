@@ -67,6 +67,7 @@ pub use crate::{
 ///
 /// **Looking**
 /// - `get_tells_the_whole_life`, `when_it_was_accepted_stays_known`, `list_pages_are_stable`, `list_filters`.
+/// - `list_pages_are_bounded_in_bytes`: a page ends at [`Page::BYTES_MAX`], and says where it goes on.
 /// - `totals_balance`: accepted = pending + in flight + delivered + cancelled + dead + purged, after every step.
 /// - `lanes_are_counted`, `forecast_counts_what_comes_due`.
 /// - `pause_is_durable`.
@@ -331,7 +332,7 @@ pub struct Query {
     pub due_to: Option<Timestamp>,
     /// After this message: the last `(due, id)` of the page before.
     pub after: Option<(Timestamp, MessageId)>,
-    /// At most this many.
+    /// At most this many; fewer if they have more than [`Page::BYTES_MAX`] bytes.
     pub limit: usize,
 }
 

@@ -11,6 +11,7 @@ use duly_core::{
 use tokio::{
     runtime::Handle,
     sync::{Notify, futures::Notified, oneshot},
+    task::JoinHandle,
 };
 
 use crate::{
@@ -59,6 +60,8 @@ pub struct Received {
     pub receipt: String,
     /// The number of this attempt, from 1.
     pub attempt: u32,
+    /// How late it was claimed, in microseconds.
+    late_us: u64,
 }
 
 impl Received {
@@ -88,6 +91,21 @@ impl Duly {
         queues: &[Q],
         want: Receive,
     ) -> Result<Vec<Received>, Error> {
+        self.receive_fitting(queues, want, |_| true).await
+    }
+
+    /// Receives as [`receive_any`](Self::receive_any), but only messages that `fits` takes; it is asked for each once. The others are
+    /// released without an attempt: in the background, or, if none fits, before this returns.
+    ///
+    /// Cancel safety: dropped midway, nothing is lost and no attempt counts: claimed messages are released in the
+    /// background.
+    #[doc(hidden)]
+    pub async fn receive_fitting<Q: AsRef<str>>(
+        &self,
+        queues: &[Q],
+        want: Receive,
+        mut fits: impl FnMut(&Received) -> bool,
+    ) -> Result<Vec<Received>, Error> {
         let topics = topics(queues)?;
         let parts = &self.inner.parts;
         let begin = parts.clock.now().mono();
@@ -100,7 +118,16 @@ impl Duly {
             let mut notified: Vec<_> = waiters.iter().map(|waiter| Box::pin(waiter.0.notified())).collect();
             notified.iter_mut().for_each(|notified| _ = notified.as_mut().enable());
             let next_claim = match self.claim_or_release(&topics, &want).await? {
-                ClaimOutcome::Received(mut pending) => return Ok(std::mem::take(&mut pending.received)),
+                ClaimOutcome::Received(mut pending) => {
+                    let received = pending.hand_out(&mut fits);
+                    if received.is_empty()
+                        && let Some(released) = pending.release()
+                    {
+                        // It goes on if this is dropped.
+                        let _ = released.await;
+                    }
+                    return Ok(received);
+                }
                 // There may be more undeliverable ones than a receiver should wait for.
                 ClaimOutcome::NoneDeliverable
                     if parts.clock.now().mono() < end.max(begin.saturating_add(POLL_INTERVAL)) =>
@@ -231,11 +258,10 @@ impl Duly {
                 (Triage::Deliver, None) => {
                     let late = now.wall_micros().saturating_sub(leased.ready.as_millis() * 1000);
                     let topic = leased.message.topic.clone();
-                    parts.events.counters.began(&counters, &topic, late);
                     let (lateness, attempt) = (Duration::from_micros(late), leased.attempt);
                     let delivery = CachedDelivery { topic, counters: counters.clone(), attempt, lateness };
                     receipt_cache.push((leased.receipt.clone(), delivery));
-                    received.push(received_from(leased));
+                    received.push(received_from(leased, late));
                     continue;
                 }
                 (Triage::Dead(reason), _) => Settlement::Dead { reason, attempt: None },
@@ -265,7 +291,6 @@ impl Duly {
                 parts.events.settled(&counters, &leased.message, leased.attempt, Duration::ZERO, settlement);
             }
         }
-        add(&parts.events.counters.messages.handed_out, received.len());
         self.inner.receipt_cache.remember(receipt_cache);
         if received.is_empty() {
             return Ok(ClaimOutcome::NoneDeliverable);
@@ -404,19 +429,38 @@ impl ReleaseOnDrop {
         self.received.extend(more.received.drain(..count));
         more.received.is_empty()
     }
+
+    /// The messages that fit, which now count as handed out. The others stay.
+    fn hand_out(&mut self, fits: impl FnMut(&Received) -> bool) -> Vec<Received> {
+        let (received, others) = std::mem::take(&mut self.received).into_iter().partition(fits);
+        self.received = others;
+        let counters = &self.duly.inner.parts.events.counters;
+        for Received { message, late_us, .. } in &received {
+            counters.began(&counters.lane(&message.lane()), &message.topic, *late_us);
+        }
+        add(&counters.messages.handed_out, received.len());
+        received
+    }
+
+    /// Releases the messages in a task of its own, if there are any.
+    fn release(&mut self) -> Option<JoinHandle<()>> {
+        if self.received.is_empty() {
+            return None;
+        }
+        let receipts: Vec<_> = self.received.drain(..).map(|received| received.receipt).collect();
+        let duly = self.duly.clone();
+        Some(self.runtime.spawn(async move {
+            if let Err(error) = duly.release(&receipts).await {
+                tracing::warn!(%error, count = receipts.len(), "release failed");
+            }
+        }))
+    }
 }
 
 impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
-        if self.received.is_empty() {
-            return;
-        }
-        let receipts: Vec<_> = self.received.drain(..).map(|received| received.receipt).collect();
-        let duly = self.duly.clone();
-        self.runtime.spawn(async move {
-            // If this fails, they come back when their leases end.
-            let _ = duly.release(&receipts).await;
-        });
+        // Messages that are not released come back when their leases end.
+        drop(self.release());
     }
 }
 
@@ -428,8 +472,9 @@ enum ClaimOutcome {
     Nothing(Monotonic),
 }
 
-fn received_from(leased: LeasedMessage) -> Received {
-    Received { receipt: leased.receipt.to_string(), attempt: leased.attempt, message: leased.message }
+fn received_from(leased: LeasedMessage, late_us: u64) -> Received {
+    let (receipt, attempt) = (leased.receipt.to_string(), leased.attempt);
+    Received { receipt, attempt, late_us, message: leased.message }
 }
 
 /// The queues to receive from, each once.

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    answer::AnswerMemory, followers::Followers, lanes::RecentLanes, proxied::Proxied, topics::Topics,
+    answer_memory::AnswerMemory, followers::Followers, lanes::RecentLanes, proxied::Proxied, topics::Topics,
 };
 use crate::{auth::Tokens, config::HttpLimits, telemetry::Telemetry};
 
@@ -91,7 +91,7 @@ impl App {
             http: config.http.clone(),
             stopping: parts.stopping,
             body_bytes: Arc::new(Semaphore::new(super::body::body_memory(&config.limits))),
-            answers: AnswerMemory::new(config.http.answer_bytes),
+            answers: AnswerMemory::new(config.http.answer_bytes, &config.tokens),
             followers: Followers::new(&config.tokens),
             proxied: Proxied::default(),
             topics: Arc::new(Topics::new(config.http.topics, &config.tokens)),

@@ -4,11 +4,16 @@ use duly::ErrorCode;
 use std::{collections::VecDeque, pin::Pin, sync::Arc};
 
 use axum::{
+    Extension,
     body::{Body, Bytes},
     extract::State,
     response::{IntoResponse, Response},
 };
-use futures_util::{FutureExt, StreamExt, stream::FuturesOrdered};
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, OptionFuture},
+    stream::FuturesOrdered,
+};
 use http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
@@ -22,6 +27,7 @@ use super::{
     intake::{self, Target},
     items::{Broken, Form, Items},
     response,
+    result_room::{ResultRoom, UnreadResults},
     trace::Trace,
 };
 use crate::{
@@ -35,6 +41,8 @@ pub(super) const PATH: &str = "/v1/messages/batch";
 const GROUP: usize = 1_024;
 /// Bytes buffered before they are split into items.
 const GOOD_HANDFUL: usize = 256 << 10;
+/// Bytes of the result of an accepted item at most, and of most refusals by the store.
+const RESULT_BYTES: usize = 768;
 /// Groups of one batch that wait for a sync at the same time.
 const GROUPS: usize = 4;
 
@@ -68,12 +76,13 @@ pub(super) async fn send(
         reader.fill(&app).await?;
     }
     let form = reader.items.form().unwrap_or(Form::Lines);
-    // Unbounded, but never more than the results of one batch. With a bound, a client that reads only after it has written
-    // everything would deadlock with us.
+    // Without a bound in number, as a client that reads only after it has written everything would deadlock with us. Each has its share
+    // of the memory for answers.
+    let (unread, held) = UnreadResults::new();
     let (answers, mut answered) = mpsc::unbounded_channel::<Bytes>();
     let who = Arc::new(who);
     tokio::spawn(
-        async move { Batch { app, who, trace, form, answers, taken: 0, answered: 0 }.run(reader).await },
+        async move { Batch { app, who, trace, form, answers, unread, taken: 0, answered: 0 }.run(reader).await },
     );
     let stream = futures_util::stream::poll_fn(move |cx| {
         answered.poll_recv(cx).map(|part| part.map(Ok::<_, std::io::Error>))
@@ -82,7 +91,8 @@ pub(super) async fn send(
         Form::Lines => "application/x-ndjson",
         Form::Array => "application/json",
     };
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], Body::from_stream(stream)).into_response())
+    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(kind))];
+    Ok((kind, Extension(held), Body::from_stream(stream)).into_response())
 }
 
 /// Splits the body into items.
@@ -126,41 +136,51 @@ struct Batch {
     trace: Trace,
     form: Form,
     answers: mpsc::UnboundedSender<Bytes>,
+    unread: UnreadResults,
     taken: usize,
     answered: usize,
 }
 
 type Group = Vec<ApiResult<(Target, duly::Message)>>;
-type Results = Pin<Box<dyn Future<Output = Vec<BatchResult>> + Send>>;
+type Results = Pin<Box<dyn Future<Output = (Vec<BatchResult>, ResultRoom)> + Send>>;
+/// A group, its share of the memory for bodies, and room for its results if there is some.
+type Admission = (Group, Share, Option<ResultRoom>);
 
 impl Batch {
     async fn run(mut self, mut reader: Reader) {
         let mut waiting: FuturesOrdered<Results> = FuturesOrdered::new();
-        let mut end = None;
+        let mut admission = OptionFuture::from(None::<BoxFuture<'static, Admission>>);
+        let (mut end, mut is_admitting) = (None, false);
         loop {
-            while end.is_none() && waiting.len() < GROUPS {
+            if end.is_none() && !is_admitting && waiting.len() < GROUPS {
                 let group = self.group(&mut reader, &mut end);
-                if group.is_empty() {
-                    break;
+                if !group.is_empty() {
+                    let share = reader.share.split(reader.items.held());
+                    (admission, is_admitting) = (Some(self.admit(group, share)).into(), true);
                 }
-                let share = reader.share.split(reader.items.held());
-                waiting.push_back(submit(self.app.clone(), self.who.clone(), group, share));
             }
-            if end.is_some() && waiting.is_empty() {
+            if end.is_some() && !is_admitting && waiting.is_empty() {
                 break;
             }
-            let reads = end.is_none() && waiting.len() < GROUPS;
+            let reads = end.is_none() && !is_admitting && waiting.len() < GROUPS;
             tokio::select! {
-                Some(results) = waiting.next() => {
-                    if !self.send_results(results) {
+                Some((results, room)) = waiting.next() => {
+                    if !self.send_results(results, Some(room)) {
                         return; // Nobody listens any more; what was taken stands.
+                    }
+                }
+                Some((group, share, room)) = &mut admission, if is_admitting => {
+                    is_admitting = false;
+                    match room {
+                        Some(room) => waiting.push_back(submit(self.app.clone(), self.who.clone(), group, share, room)),
+                        None => end = Some(Err(no_room(self.taken - group.len()))),
                     }
                 }
                 filled = reader.fill(&self.app), if reads => end = filled.err().map(Err),
             }
         }
         if let Some(Err(fault)) = end {
-            self.send_results(vec![BatchResult::Refused { error: fault.item() }]);
+            self.send_results(vec![BatchResult::Refused { error: fault.item() }], None);
         }
         if self.form == Form::Array {
             let end: &[u8] = if self.answered == 0 { b"[]" } else { b"]" };
@@ -170,6 +190,17 @@ impl Batch {
         // The response ends with its last result, before the rest of the request is drained.
         drop(self.answers);
         let _ = timeout.await;
+    }
+
+    /// Waits for room for the results of a group. Nothing more of the request is read meanwhile.
+    fn admit(&self, group: Group, share: Share) -> BoxFuture<'static, Admission> {
+        let (app, who, unread) = (self.app.clone(), self.who.clone(), self.unread.clone());
+        async move {
+            let bytes = |item: &ApiResult<_>| item.as_ref().err().map_or(RESULT_BYTES, Fault::item_bytes);
+            let room = unread.room(&app, &who, group.iter().map(bytes).sum()).await;
+            (group, share, room)
+        }
+        .boxed()
     }
 
     /// The messages that have arrived, up to a group; and how the batch ended, if it did.
@@ -235,8 +266,8 @@ impl Batch {
         }
     }
 
-    /// Queues results for the response; false if the client has disconnected.
-    fn send_results(&mut self, results: Vec<BatchResult>) -> bool {
+    /// Queues results for the response; false if the client has disconnected. Only the last one needs no room.
+    fn send_results(&mut self, results: Vec<BatchResult>, room: Option<ResultRoom>) -> bool {
         let mut text = Vec::with_capacity(results.len() * 192);
         for result in results {
             if self.form == Form::Array {
@@ -249,12 +280,23 @@ impl Batch {
             }
             self.answered += 1;
         }
-        self.answers.send(text.into()).is_ok()
+        let text = match room {
+            Some(room) => room.hold(text),
+            None => text.into(),
+        };
+        self.answers.send(text).is_ok()
     }
 }
 
+/// The end of a batch at the item `place`.
+fn no_room(place: usize) -> Fault {
+    let detail = "many results wait for clients to read them; this item and what follows were not taken: \
+                  send them again in a second, and read the results meanwhile";
+    Fault::at(ErrorCode::Busy, format!("[{place}]"), detail)
+}
+
 /// Inserts a group; returns one result per item, in their order.
-fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
+fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share, room: ResultRoom) -> Results {
     let count = group.len();
     let refused = |fault: Fault| BatchResult::Refused { error: fault.item() };
     // A task of its own: the next group is read while this one waits for its sync.
@@ -288,11 +330,12 @@ fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
     });
     Box::pin(async move {
         // Each item needs exactly one result, or those of the next group would shift.
-        submitted.await.unwrap_or_else(|_| {
+        let results = submitted.await.unwrap_or_else(|_| {
             let fault = || {
                 Fault::new(ErrorCode::Internal, "the server failed at this item; send it again with its id")
             };
             (0..count).map(|_| refused(fault())).collect()
-        })
+        });
+        (results, room)
     })
 }

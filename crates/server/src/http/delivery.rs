@@ -7,8 +7,9 @@ use duly::{Receive, Received};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    answer::{AnswerShare, Messages, no_room},
+    answer::{Messages, no_room},
     app::App,
+    caller::Who,
     fault::ApiResult,
     response,
 };
@@ -17,57 +18,50 @@ use super::{
 const ROOM_WAIT_MIN: Duration = Duration::from_secs(1);
 
 /// Receives messages. Those for which there is no room are released at once: nothing is held while a receive waits for room.
-pub(super) async fn receive(app: &App, topics: &[String], mut want: Receive) -> ApiResult<Response> {
+pub(super) async fn receive(
+    app: &App,
+    who: &Who,
+    topics: &[String],
+    mut want: Receive,
+) -> ApiResult<Response> {
     let begin = Instant::now();
     let end = begin + want.wait;
-    let mut share = AnswerShare::default();
+    let mut share = app.answers.share(who.caller());
     loop {
-        let has_room_for_one = share.is_held();
-        let received = tokio::select! {
-            received = app.duly.receive_any(topics, want.clone()) => received?,
-            // At shutdown a waiting receiver gets an empty response, and repeats the call at another server.
-            () = app.stopped() => Vec::new(),
+        let has_room_for_one = share.bytes() > 0;
+        let mut answer = Messages::new(share);
+        let mut no_room_for = None;
+        let fits = |message: &Received| match answer.push(&response::received(message)) {
+            Ok(()) => true,
+            Err(bytes) => {
+                no_room_for.get_or_insert(bytes);
+                false
+            }
         };
-        if received.is_empty() && has_room_for_one && Instant::now() < end {
-            // Somebody else has taken what there was room for. Room is not held while nothing is due.
-            share = AnswerShare::default();
-            want.wait = end - Instant::now();
-            continue;
-        }
-        let (answer, no_room_for) = answer(app, received, share).await;
-        let Some(bytes) = no_room_for.filter(|_| answer.is_empty()) else { return Ok(answer.end(None)) };
+        tokio::select! {
+            received = app.duly.receive_fitting(topics, want.clone(), fits) => received?,
+            // At shutdown a waiting receiver gets an empty response, and repeats the call at another server.
+            () = app.stopped() => return Ok(empty(app, who)),
+        };
+        let Some(bytes) = no_room_for.filter(|_| answer.is_empty()) else {
+            if answer.is_empty() && has_room_for_one && Instant::now() < end {
+                // Somebody else has taken what there was room for. Room is not held while nothing is due.
+                share = app.answers.share(who.caller());
+                want.wait = end - Instant::now();
+                continue;
+            }
+            return Ok(answer.end(None));
+        };
         drop(answer);
-        let room = timeout_at(end.max(begin + ROOM_WAIT_MIN), app.answers.share(bytes));
+        let room = app.answers.share(who.caller()).wait(bytes);
         share = tokio::select! {
-            room = room => room.map_err(|_| no_room())?,
-            () = app.stopped() => return Err(no_room()),
+            room = timeout_at(end.max(begin + ROOM_WAIT_MIN), room) => room.map_err(|_| no_room())?,
+            () = app.stopped() => return Ok(empty(app, who)),
         };
         want.wait = Duration::ZERO;
     }
 }
 
-/// The answer with as many of the messages as there is room for, and the bytes that one more would need. The others are released.
-async fn answer(app: &App, received: Vec<Received>, share: AnswerShare) -> (Messages, Option<usize>) {
-    let mut answer = Messages::new(share);
-    let mut received = received.into_iter();
-    while let Some(message) = received.next() {
-        let receipt = message.receipt.clone();
-        if let Err(bytes) = answer.push(app, &response::received(message)) {
-            let left: Vec<_> =
-                std::iter::once(receipt).chain(received.map(|message| message.receipt)).collect();
-            release(app, left).await;
-            return (answer, Some(bytes));
-        }
-    }
-    (answer, None)
-}
-
-/// Gives messages back without an attempt, also if the client goes away meanwhile.
-async fn release(app: &App, receipts: Vec<String>) {
-    let duly = app.duly.clone();
-    let released = tokio::spawn(async move { duly.release(&receipts).await });
-    // What is not released comes again when its lease ends.
-    if let Ok(Err(error)) = released.await {
-        tracing::warn!(%error, "release failed");
-    }
+fn empty(app: &App, who: &Who) -> Response {
+    Messages::new(app.answers.share(who.caller())).end(None)
 }

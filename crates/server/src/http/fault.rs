@@ -70,6 +70,11 @@ impl Fault {
         ItemError { code: self.code.as_str().into(), detail: self.detail, path: self.path }
     }
 
+    /// About how many bytes it has as the result of one item.
+    pub(super) fn item_bytes(&self) -> usize {
+        serde_json::to_vec(&self.clone().item()).map_or(0, |text| text.len()) + 16
+    }
+
     /// As the body of a response.
     pub fn problem(&self) -> Problem {
         Problem {

@@ -12,6 +12,7 @@ use http::{StatusCode, header};
 use tokio::time::timeout;
 
 use super::{
+    answer,
     app::App,
     caller::Who,
     fault::{ApiResult, Fault, RETRY_AFTER_SECONDS},
@@ -95,5 +96,5 @@ async fn orphans(app: &App) -> Vec<OrphanLane> {
 pub(super) async fn metrics(State(app): State<Arc<App>>, who: Who) -> ApiResult<Response> {
     who.need(Role::Read)?.require_all_topics()?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], app.telemetry.render().await).into_response())
+    answer::text(&app, &who, kind, app.telemetry.render().await.into_bytes())
 }

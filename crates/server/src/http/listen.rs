@@ -10,8 +10,9 @@ use std::{
 };
 
 use axum::response::IntoResponse;
+use http::{Request, Response};
 use http_body_util::BodyExt;
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
@@ -19,7 +20,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, oneshot, watch},
+    sync::{Semaphore, mpsc, oneshot, watch},
     task::JoinHandle,
     time::{Instant, timeout},
 };
@@ -30,6 +31,7 @@ use super::{
     fault::Fault,
     front::Front,
     patient::Patient,
+    slow_reader::{ReaderLimits, Unread},
 };
 use crate::config::HttpLimits;
 
@@ -184,15 +186,8 @@ impl Acceptor {
         stream: impl AsyncRead + AsyncWrite + Unpin + 'static + Send,
         watcher: Watcher,
     ) {
-        let service = service_fn(|request| {
-            let answer = self.front.clone().answer(request);
-            async { Ok::<_, Infallible>(answer.await) }
-        });
-        let stream = Patient::new(stream, UNREAD_MAX);
-        let connection = self.http.serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "connection ended early");
-        }
+        let answer = |request| self.front.clone().answer(request);
+        serve_connection(&self.http, stream, watcher, ReaderLimits::default(), answer).await;
     }
 
     /// Sends a short error response without counting as a connection.
@@ -209,6 +204,41 @@ impl Acceptor {
             })
             .await;
         });
+    }
+}
+
+/// Serves one connection until it ends, or until its client is too slow to read an answer that holds memory.
+async fn serve_connection<A, B>(
+    http: &http1::Builder,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    watcher: Watcher,
+    limits: ReaderLimits,
+    answer: impl Fn(Request<Incoming>) -> A,
+) where
+    A: Future<Output = Response<B>>,
+    B: hyper::body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (answers, held) = mpsc::unbounded_channel();
+    let service = service_fn(|request| {
+        let (answer, answers) = (answer(request), &answers);
+        async move {
+            let mut response = answer.await;
+            if let Some(unread) = response.extensions_mut().remove::<Unread>() {
+                // It is received as long as the connection is served.
+                let _ = answers.send(unread);
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let stream = Patient::new(stream, UNREAD_MAX);
+    let moved = stream.moved();
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        ended = watcher.watch(connection) => if let Err(error) = ended {
+            tracing::debug!(%error, "connection ended early");
+        },
+        () = limits.exceeded(held, &moved) => tracing::debug!("connection of a slow reader closed"),
     }
 }
 
@@ -254,6 +284,42 @@ async fn refusal(limit: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        auth::{Caller, Tokens},
+        http::{answer, answer_memory::AnswerMemory},
+    };
+    use tokio::io::{AsyncReadExt, duplex};
+
+    /// Serves answers that hold 8 MB of memory to a client that reads some bytes at a time. Returns what it got, and the memory that is
+    /// free then.
+    async fn read_slowly(limits: ReaderLimits, bytes_at_once: usize) -> (usize, usize) {
+        let (memory, http) = (AnswerMemory::new(8 << 20, &Tokens::new(Vec::new())), http1::Builder::new());
+        let (near, mut far) = duplex(bytes_at_once);
+        let watcher = GracefulShutdown::new().watcher();
+        let answer = async |_| answer::json_in(memory.share(&Caller::anyone()).wait(8 << 20).await, &"x".repeat(8 << 20));
+        let served = serve_connection(&http, near, watcher, limits, answer);
+        let mut read = 0;
+        let reads = async {
+            far.write_all(b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n").await.unwrap();
+            while let Ok(bytes @ 1..) = far.read(&mut vec![0; bytes_at_once]).await {
+                read += bytes;
+            }
+        };
+        tokio::join!(served, reads);
+        (read, memory.free())
+    }
+
+    #[tokio::test]
+    async fn who_reads_a_large_answer_too_slowly_loses_it() {
+        // The reader never pauses, so that only its rate is too low.
+        let limits = ReaderLimits { grace: Duration::from_millis(20), rate_min: u64::MAX };
+        let (read, free) = read_slowly(limits, 64).await;
+        assert!(read < 8 << 20, "{read}");
+        assert_eq!(free, 8 << 20);
+        let (read, free) = read_slowly(ReaderLimits { rate_min: 1, ..limits }, 64 << 10).await;
+        assert!(read > 8 << 20, "{read}");
+        assert_eq!(free, 8 << 20);
+    }
 
     #[test]
     fn the_log_is_told_of_all_refusals_but_not_one_by_one() {

@@ -14,7 +14,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use utoipa::IntoParams;
 
 use super::{
-    answer::{self, AnswerShare},
+    answer,
     app::App,
     body,
     caller::Who,
@@ -74,7 +74,7 @@ pub(super) async fn get(
     let record = app.duly.get(&id).await?.ok_or_else(|| Fault::not_found(&id))?;
     // Another message may have taken this id since the check.
     check_visible(&who, &id, &record)?;
-    answer::json(&app, &response::message(&record))
+    answer::json(&app, &who, &response::message(&record))
 }
 
 /// Give a waiting message another due time
@@ -286,10 +286,10 @@ async fn page(app: &App, who: &Who, list: List, state: duly::State) -> ApiResult
     query.limit = limit.check(list.limit.unwrap_or(100))?;
     let page = app.duly.list(&query).await?;
     let cursor = |(due, id): (Timestamp, MessageId)| format!("{}-{id}", due.as_millis());
-    let mut answer = answer::Messages::new(AnswerShare::default());
+    let mut answer = answer::Messages::new(app.answers.share(who.caller()));
     let mut last = None;
     for record in &page.records {
-        if answer.len() > PAGE_BYTES_MAX || answer.push(app, &response::listed(record)).is_err() {
+        if answer.len() > PAGE_BYTES_MAX || answer.push(&response::listed(record)).is_err() {
             // The page ends before this one. The first has to have room.
             return last.map(|last| answer.end(Some(&cursor(last)))).ok_or_else(answer::no_room);
         }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod answer;
+mod answer_memory;
 mod app;
 mod batch;
 mod body;
@@ -28,8 +29,10 @@ mod queues;
 mod readable;
 mod receipts;
 mod response;
+mod result_room;
 mod select;
 mod sinks;
+mod slow_reader;
 mod topics;
 mod trace;
 mod whoami;

@@ -180,6 +180,12 @@ fn time() -> String {
     format!("(?:{year}-{day}|{leap}-02-29)T{clock}{offset}")
 }
 
+/// Milliseconds since 1970: from the first of 2001 (`DUE_MILLIS_MIN`) to the end of 9999.
+fn millis() -> &'static str {
+    "(?:9783(?:07[2-9]|0[89][0-9]|[1-9][0-9]{2})[0-9]{5}|978[4-9][0-9]{8}|979[0-9]{9}|9[89][0-9]{10}|[1-9][0-9]{12,13}\
+     |1[0-9]{14}|2[0-4][0-9]{13}|25[0-2][0-9]{12}|253[0-3][0-9]{11}|25340[01][0-9]{9}|253402[0-2][0-9]{8}|253402300[0-7][0-9]{5})"
+}
+
 /// A span in words, or ISO 8601.
 fn span() -> String {
     let words =
@@ -349,7 +355,7 @@ fn parameter_rule(path: &str, name: &str) -> Option<Value> {
         (_, "id") => text(&format!("^{}$", id())),
         (_, "topic") => Some(topic().rule()),
         (_, "sink" | "name") => Some(sink().rule()),
-        (_, "due_from" | "due_to" | "from" | "to") => text(&format!("^(?:{}|[1-9][0-9]{{12,13}})$", time())),
+        (_, "due_from" | "due_to" | "from" | "to") => text(&format!("^(?:{}|{})$", time(), millis())),
         ("/v1/queues", "cursor") => None,
         (_, "cursor") => text(&format!("^[0-9]{{1,15}}-{}$", id())),
         (_, "limit" | "buckets") => Some(json!({"minimum": 1, "maximum": messages::LIMIT_MAX})),

@@ -4,6 +4,10 @@ use std::{
     future::Pending,
     io::{self, IoSlice},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -19,11 +23,25 @@ pub(super) struct Patient<T> {
     patience: Duration,
     /// Runs while writes are blocked.
     waiting: Option<Pin<Box<Timeout<Pending<()>>>>>,
+    /// Bytes read and written.
+    moved: Arc<AtomicU64>,
 }
 
 impl<T: AsyncWrite + Unpin> Patient<T> {
     pub(super) fn new(stream: T, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+        Self { stream, patience, waiting: None, moved: Arc::default() }
+    }
+
+    /// The number of bytes read and written.
+    pub(super) fn moved(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.moved)
+    }
+
+    fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.moved.fetch_add(bytes as u64, Relaxed);
+        }
+        written
     }
 
     fn patiently<R>(
@@ -49,7 +67,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
+        let bytes = buffer.filled().len() - before;
+        if bytes > 0 {
+            self.moved.fetch_add(bytes as u64, Relaxed);
             // Some clients send everything before they read: that counts as activity.
             self.waiting = None;
         }
@@ -59,7 +79,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.patiently(cx, |stream, cx| stream.poll_write(cx, bytes))
+        let written = self.patiently(cx, |stream, cx| stream.poll_write(cx, bytes));
+        self.count(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -75,7 +96,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.patiently(cx, |stream, cx| stream.poll_write_vectored(cx, parts))
+        let written = self.patiently(cx, |stream, cx| stream.poll_write_vectored(cx, parts));
+        self.count(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Json,
     body::Body,
     extract::{Path, State},
     response::Response,
@@ -14,6 +13,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
+    answer,
     app::App,
     body,
     caller::Who,
@@ -54,7 +54,7 @@ pub(super) async fn receive(
     who.need(Role::Consume)?.require_topic(&topic)?;
     let Receive { max, wait, lease } = body::json_or_default(&app, sent).await?;
     let want = want(max, wait.as_ref(), lease.as_ref())?;
-    delivery::receive(&app, &[topic], want).await
+    delivery::receive(&app, &who, &[topic], want).await
 }
 
 /// Receive due messages of several queues, waiting for the first if asked to
@@ -73,7 +73,7 @@ pub(super) async fn receive_any(State(app): State<Arc<App>>, who: Who, sent: Bod
             .map_err(|error| Fault::at(error.code, format!("topics[{at}]"), error.detail))?;
     }
     let want = want(max, wait.as_ref(), lease.as_ref())?;
-    delivery::receive(&app, &topics, want).await
+    delivery::receive(&app, &who, &topics, want).await
 }
 
 fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> ApiResult<duly::Receive> {
@@ -116,7 +116,7 @@ pub(super) async fn ack(
     who: Who,
     Path(topic): Path<String>,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     who.need(Role::Consume)?.require_topic(&topic)?;
     receipts::ack(&app, &who, Some(&topic), sent).await
 }
@@ -134,7 +134,7 @@ pub(super) async fn nack(
     who: Who,
     Path(topic): Path<String>,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     who.need(Role::Consume)?.require_topic(&topic)?;
     receipts::nack(&app, &who, Some(&topic), sent).await
 }
@@ -152,7 +152,7 @@ pub(super) async fn extend(
     who: Who,
     Path(topic): Path<String>,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     who.need(Role::Consume)?.require_topic(&topic)?;
     receipts::extend(&app, &who, Some(&topic), sent).await
 }
@@ -178,7 +178,7 @@ pub(super) struct QueuesWanted {
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     ReadQuery { who, query: QueuesWanted { cursor, limit } }: ReadQuery<QueuesWanted>,
-) -> ApiResult<Json<QueuesAnswer>> {
+) -> ApiResult<Response> {
     let words = ("a page has", "queues");
     let bound = Count { code: ErrorCode::TooMany, path: "limit", words, max: MAX };
     let limit = bound.check(limit.unwrap_or(MAX))?;
@@ -206,7 +206,7 @@ pub(super) async fn list(
     let has_more = queues.len() > limit;
     queues.truncate(limit);
     let cursor = queues.last().filter(|_| has_more).map(|last| last.topic.clone());
-    Ok(Json(QueuesAnswer { queues, cursor }))
+    answer::json(&app, &who, &QueuesAnswer { queues, cursor })
 }
 
 /// Stop a queue, durably: nothing is received until it is resumed

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::{Json, body::Body, extract::State};
+use axum::{body::Body, extract::State, response::Response};
 use duly::{ErrorCode, Settled, Topic};
 
 use super::{
+    answer::{self, json_in},
+    answer_memory::AnswerShare,
     app::App,
     body,
     caller::Who,
@@ -19,6 +21,8 @@ use crate::{
 
 /// Max receipts of one call.
 pub(super) const MAX: usize = 1_000;
+/// Bytes of a result besides its receipt, which has only characters that JSON does not escape.
+const RESULT_BYTES: usize = 48;
 
 /// The messages were worked on, whatever queues they are of: they are done
 #[utoipa::path(
@@ -31,7 +35,7 @@ pub(super) async fn ack_any(
     State(app): State<Arc<App>>,
     who: Who,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     who.need(Role::Consume)?;
     ack(&app, &who, None, sent).await
 }
@@ -47,7 +51,7 @@ pub(super) async fn nack_any(
     State(app): State<Arc<App>>,
     who: Who,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     who.need(Role::Consume)?;
     nack(&app, &who, None, sent).await
 }
@@ -63,7 +67,7 @@ pub(super) async fn extend_any(
     State(app): State<Arc<App>>,
     who: Who,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     who.need(Role::Consume)?;
     extend(&app, &who, None, sent).await
 }
@@ -73,11 +77,12 @@ pub(super) async fn ack(
     who: &Who,
     queue: Option<&str>,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     let Receipts { receipts } = body::json(app, sent).await?;
     let receipts = sorted(app, who, queue, receipts).await?;
+    let room = receipts.room(app, who)?;
     let settled = app.duly.ack(&receipts.own).await?;
-    Ok(receipts.results(settled))
+    Ok(json_in(room, &receipts.results(settled)))
 }
 
 pub(super) async fn nack(
@@ -85,7 +90,7 @@ pub(super) async fn nack(
     who: &Who,
     queue: Option<&str>,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     let Nack { receipts, delay, error, dead } = body::json_with_lossy(app, sent, "error").await?;
     let delay = delay.map(|delay| delay.span("delay")).transpose()?;
     if delay.is_some_and(|delay| delay > app.limits.delay_max) {
@@ -102,8 +107,9 @@ pub(super) async fn nack(
     let mut how = duly::Nack::from(delay);
     how.error = error;
     how.dead = dead;
+    let room = receipts.room(app, who)?;
     let settled = app.duly.nack(&receipts.own, how).await?;
-    Ok(receipts.results(settled))
+    Ok(json_in(room, &receipts.results(settled)))
 }
 
 pub(super) async fn extend(
@@ -111,12 +117,13 @@ pub(super) async fn extend(
     who: &Who,
     queue: Option<&str>,
     sent: Body,
-) -> ApiResult<Json<ReceiptResults>> {
+) -> ApiResult<Response> {
     let Extend { receipts, lease: wish } = body::json(app, sent).await?;
     let lease = lease(wish.as_ref())?;
     let receipts = sorted(app, who, queue, receipts).await?;
+    let room = receipts.room(app, who)?;
     let settled = app.duly.extend(&receipts.own, lease).await?;
-    Ok(receipts.results(settled))
+    Ok(json_in(room, &receipts.results(settled)))
 }
 
 /// The receipts of one call.
@@ -156,7 +163,13 @@ async fn sorted(app: &App, who: &Who, queue: Option<&str>, receipts: Vec<String>
 }
 
 impl Sorted {
-    fn results(self, settled: Vec<Settled>) -> Json<ReceiptResults> {
+    /// Room for the results, before anything is settled: a repeated call would be answered `lost`.
+    fn room(&self, app: &App, who: &Who) -> ApiResult<AnswerShare> {
+        let bytes = |(receipt, _): &(String, bool)| receipt.len() + RESULT_BYTES;
+        answer::room(app, who, self.all.iter().map(bytes).sum())
+    }
+
+    fn results(self, settled: Vec<Settled>) -> ReceiptResults {
         let mut settled = settled.into_iter();
         let result = |(receipt, own)| {
             let outcome = match if own { settled.next() } else { None } {
@@ -166,6 +179,6 @@ impl Sorted {
             };
             ReceiptResult { receipt, outcome: outcome.into() }
         };
-        Json(ReceiptResults { results: self.all.into_iter().map(result).collect() })
+        ReceiptResults { results: self.all.into_iter().map(result).collect() }
     }
 }

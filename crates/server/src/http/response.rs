@@ -93,12 +93,12 @@ fn attempt(attempt: &duly::Attempt) -> wire::Attempt {
 }
 
 /// A received message.
-pub(super) fn received(received: Received) -> wire::ReceivedMessage {
+pub(super) fn received(received: &Received) -> wire::ReceivedMessage {
     let message = &received.message;
     let (json, body, body_base64) = as_sent(&message.body);
     wire::ReceivedMessage {
         id: message.id.as_str().into(),
-        receipt: received.receipt,
+        receipt: received.receipt.clone(),
         topic: message.topic.as_str().into(),
         tag: message.tag.as_ref().map(|tag| tag.as_str().into()),
         key: message.key.as_ref().map(|key| key.as_str().into()),

@@ -10,7 +10,7 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-use crate::bed::{Bed, call};
+use crate::bed::{Bed, SOON, call};
 
 /// In JSON six times as long, which is more than the connection holds and more than all of the memory for answers.
 const BODY_BYTES: usize = 4 << 20;
@@ -45,6 +45,12 @@ async fn slow_reader(bed: &Bed, wish: &Value) -> TcpStream {
     stream
 }
 
+/// Until so many messages are pending and leased: what does not fit is released in the background.
+async fn until_counts(bed: &Bed, wanted: [u64; 2]) {
+    let reached = async { while counts(bed).await != wanted {} };
+    tokio::time::timeout(SOON, reached).await.unwrap_or_else(|_| panic!("never {wanted:?}"));
+}
+
 async fn counts(bed: &Bed) -> [u64; 2] {
     let queues = bed.get("/v1/queues").await.json();
     let big = queues["queues"].as_array().unwrap().iter().find(|queue| queue["topic"] == "big").unwrap();
@@ -55,7 +61,8 @@ async fn counts(bed: &Bed) -> [u64; 2] {
 async fn answers_that_nobody_reads_take_no_more_memory_than_is_set_aside() {
     let bed = bed(3).await;
     let slow = slow_reader(&bed, &json!({"max": 10})).await;
-    assert_eq!(counts(&bed).await, [2, 1], "a receive gets as many messages as there is room for");
+    // A receive gets as many messages as there is room for.
+    until_counts(&bed, [2, 1]).await;
     // There is no room for even one more: nothing is received, and no attempt counts.
     assert_eq!(bed.post("/v1/queues/big/receive", "{}").await.code(), "busy");
     assert_eq!(counts(&bed).await, [2, 1]);
@@ -66,7 +73,7 @@ async fn answers_that_nobody_reads_take_no_more_memory_than_is_set_aside() {
     assert_eq!(bed.get("/v1/messages?topic=big").await.json()["messages"].as_array().unwrap().len(), 2);
     let addr = bed.addr();
     let waits = tokio::spawn(async move {
-        call(addr, Method::POST, "/v1/queues/big/receive", r#"{"wait":"15s"}"#, &[]).await
+        call(addr, Method::POST, "/v1/queues/big/receive", r#"{"wait":"60s"}"#, &[]).await
     });
     drop(slow);
     let received = waits.await.unwrap().json()["messages"].clone();
@@ -83,7 +90,7 @@ async fn receives_that_wait_for_room_get_it_one_after_the_other() {
     let addr = bed.addr();
     let receive = |_| {
         tokio::spawn(async move {
-            call(addr, Method::POST, "/v1/queues/big/receive", r#"{"max":1,"wait":"15s"}"#, &[]).await
+            call(addr, Method::POST, "/v1/queues/big/receive", r#"{"max":1,"wait":"60s"}"#, &[]).await
         })
     };
     let others: Vec<_> = (0..3).map(receive).collect();
@@ -96,4 +103,106 @@ async fn receives_that_wait_for_room_get_it_one_after_the_other() {
     }
     assert_eq!(ids.len(), 3);
     assert_eq!(counts(&bed).await, [0, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_finds_no_room_keeps_none_from_those_behind_it() {
+    let bed = bed(0).await;
+    for (id, body) in [("a", "small".to_owned()), ("b", "\u{1}".repeat(BODY_BYTES)), ("c", "small".to_owned())] {
+        bed.duly().send(Message::to("big").id(id).text(body)).await.unwrap();
+    }
+    let received = bed.post("/v1/queues/big/receive", r#"{"max":3,"wait":"60s"}"#).await.json();
+    let ids: Vec<_> = received["messages"].as_array().unwrap().iter().map(|message| &message["id"]).collect();
+    assert_eq!(ids, ["a", "c"]);
+    until_counts(&bed, [1, 2]).await;
+    let metrics = bed.get("/metrics").await;
+    let metrics = std::str::from_utf8(&metrics.body).unwrap();
+    for name in ["duly_messages_received_total", "duly_lateness_seconds_count"] {
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        let count = line.and_then(|line| line.rsplit(' ').next());
+        assert_eq!(count, Some("2"), "{name}: what was released was not handed out");
+    }
+    assert_eq!(bed.receive("big", 1).await[0]["attempt"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_of_batches_and_receipts_need_room_before_anything_is_done() {
+    let bed = Bed::with(|config| {
+        config.limits.body_bytes_max = BODY_BYTES;
+        config.http.answer_bytes = ANSWER_BYTES;
+        // A batch waits as long for room.
+        config.http.body_timeout = std::time::Duration::from_secs(1);
+    })
+    .await;
+    bed.send(json!({"topic": "small", "id": "small"})).await;
+    let receipt = bed.receive("small", 1).await[0]["receipt"].clone();
+    bed.duly().send(Message::to("big").id("0").text("\u{1}".repeat(BODY_BYTES))).await.unwrap();
+    let slow = slow_reader(&bed, &json!({"max": 1})).await;
+
+    let line = |n: usize| format!("{{\"topic\":\"t\",\"id\":\"m{n}\"}}\n");
+    let batch = |count: usize| (0..count).map(line).collect::<String>();
+    let few = bed.post("/v1/messages/batch", batch(5)).await.lines();
+    assert_eq!(few.len(), 5, "few results need no room");
+    let many = bed.post("/v1/messages/batch", batch(1_000)).await.lines();
+    let error = &many.last().unwrap()["error"];
+    assert_eq!((error["code"].as_str(), many.len()), (Some("busy"), 1), "{many:?}");
+    assert_eq!(error["path"], "[0]");
+    assert_eq!(bed.get("/v1/messages/m900").await.code(), "not_found");
+    let receipts = json!({"receipts": vec![&receipt; 1_000]}).to_string();
+    assert_eq!(bed.post("/v1/ack", receipts.clone()).await.code(), "busy");
+
+    drop(slow);
+    let many = async {
+        loop {
+            let results = bed.post("/v1/messages/batch", batch(1_000)).await.lines();
+            if results.len() == 1_000 {
+                break results;
+            }
+        }
+    };
+    let many = tokio::time::timeout(SOON, many).await.unwrap();
+    assert!(many.iter().all(|result| result["state"] == "pending"), "{:?}", many[0]);
+    let acked = bed.post("/v1/ack", receipts).await.json();
+    assert_eq!(acked["results"][0]["outcome"], "done", "a refused ack has settled nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_of_a_batch_that_nobody_reads_hold_memory() {
+    let bed = bed(1).await;
+    let mut stream = TcpSocket::new_v4().unwrap().connect(bed.addr()).await.unwrap();
+    // Each is refused with a thousand bytes of its topic, which JSON writes as six thousand.
+    let items = format!("{{\"topic\":\"{}\"}}\n", "\\u0001".repeat(1_000)).repeat(6_000);
+    let head = "POST /v1/messages/batch HTTP/1.1\r\nhost: localhost\r\n";
+    let request = format!("{head}content-length: {}\r\n\r\n{items}", items.len());
+    let writes = tokio::spawn(async move {
+        // It is read until the memory for answers is used up.
+        let _ = stream.write_all(request.as_bytes()).await;
+        stream
+    });
+    let taken = async { while bed.get("/v1/messages/0").await.status == 200 {} };
+    tokio::time::timeout(SOON, taken).await.expect("the results hold memory");
+    writes.abort();
+    drop(writes.await);
+    let freed = async { while bed.get("/v1/messages/0").await.status != 200 {} };
+    tokio::time::timeout(SOON, freed).await.expect("the memory is free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receive_that_waits_for_room_is_answered_without_messages_at_shutdown() {
+    let mut bed = bed(2).await;
+    let slow = slow_reader(&bed, &json!({"max": 1})).await;
+    until_counts(&bed, [1, 1]).await;
+    let addr = bed.addr();
+    let waits = tokio::spawn(async move {
+        call(addr, Method::POST, "/v1/queues/big/receive", r#"{"max":1,"wait":"60s"}"#, &[]).await
+    });
+    // Meanwhile the other has claimed, and waits for room.
+    assert_eq!(bed.post("/v1/queues/big/receive", "{}").await.code(), "busy");
+    let answered = async {
+        let answer = waits.await.unwrap();
+        drop(slow);
+        answer
+    };
+    let (answer, ()) = tokio::join!(answered, bed.stop());
+    assert_eq!(answer.json()["messages"].as_array().map(Vec::len), Some(0));
 }

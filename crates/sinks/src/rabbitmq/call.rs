@@ -7,17 +7,17 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{Clock, Monotonic, Outcomes, SinkError};
+use duly_core::{Clock, ErrorScope, Monotonic, Outcomes, SinkError};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
 use super::{
     Outcome,
     confirm_pace::Pace,
-    connection::BrokerConnection,
+    connection::{BrokerConnection, FREE_CHANNEL_WAIT},
     failure,
     message::OutgoingMessage,
-    publisher::{Job, PublishEvent},
+    publisher::{Job, PublishEvent, Publisher},
     returned_queues::{self, ReturnedQueues},
     trial::try_alone,
     trust::PublishMode,
@@ -54,8 +54,8 @@ enum Stage {
 pub(super) enum Step {
     /// Published on shared channels.
     Shared,
-    /// No shared channel could be opened.
-    Unshared(Vec<Job>, SinkError),
+    /// For these no shared channel could be opened.
+    Unshared(Vec<(Job, SinkError)>),
     /// No channel could be opened for a trial.
     Unsent(Vec<Job>, SinkError),
     /// The trial passed: the others of its exchange may follow.
@@ -226,7 +226,10 @@ impl<'a> Call<'a> {
                 self.steps.push(trial);
                 self.route(rest);
             }
-            Step::Unshared(jobs, failure) | Step::Unsent(jobs, failure) | Step::Denied(jobs, failure) => {
+            Step::Unshared(jobs) => {
+                jobs.into_iter().for_each(|(job, failure)| self.report(job.position, Err(failure)));
+            }
+            Step::Unsent(jobs, failure) | Step::Denied(jobs, failure) => {
                 jobs.iter().for_each(|job| self.report(job.position, Err(failure.clone())));
             }
             Step::ReturnedQueue(destination, verdict) => {
@@ -346,18 +349,65 @@ fn unanswered(stage: Stage, is_alive: bool) -> SinkError {
 
 /// Publishes the messages on shared channels.
 async fn share(connection: BrokerConnection, jobs: Vec<Job>) -> Step {
-    let mut jobs = VecDeque::from(jobs);
-    while let Some(job) = jobs.pop_front() {
-        let publisher = match connection.publisher(job.message.destination).await {
-            Ok(publisher) => publisher,
-            Err(failure) => {
-                jobs.push_front(job);
-                return Step::Unshared(jobs.into(), failure);
-            }
-        };
+    let open = |job: &Job, wait| connection.publisher(job.message.destination, wait);
+    let publish = |publisher: Publisher, job| {
         if let Err(unsent) = publisher.publish(job) {
             unsent.notify(PublishEvent::Again);
         }
+    };
+    let left = publish_each(jobs, open, publish).await;
+    if left.is_empty() { Step::Shared } else { Step::Unshared(left) }
+}
+
+/// Publishes each job on the channel that `open` returns. A destination without a channel leaves the others alone. Only the first one waits
+/// for a free channel: the others would wait as long, one after the other.
+async fn publish_each<J, P, F: Future<Output = Result<P, SinkError>>>(
+    jobs: Vec<J>,
+    open: impl Fn(&J, Duration) -> F,
+    publish: impl Fn(P, J),
+) -> Vec<(J, SinkError)> {
+    let mut left = Vec::new();
+    let (mut wait, mut lost) = (FREE_CHANNEL_WAIT, None);
+    for job in jobs {
+        if let Some(failure) = &lost {
+            left.push((job, SinkError::clone(failure)));
+            continue;
+        }
+        match open(&job, wait).await {
+            Ok(publisher) => publish(publisher, job),
+            Err(failure) => {
+                wait = Duration::ZERO;
+                if failure.scope != ErrorScope::Destination {
+                    lost = Some(failure.clone());
+                }
+                left.push((job, failure));
+            }
+        }
     }
-    Step::Shared
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_destination_without_a_channel_leaves_the_others_alone_and_one_waits() {
+        let (waits, published) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+        let run = async |failure: SinkError| {
+            let open = |job: &u64, wait| {
+                waits.borrow_mut().push(wait);
+                std::future::ready(if job % 2 == 0 { Ok(()) } else { Err(failure.clone()) })
+            };
+            let left = publish_each(vec![1, 2, 3, 4], open, |(), job| published.borrow_mut().push(job)).await;
+            left.into_iter().map(|(job, _)| job).collect::<Vec<_>>()
+        };
+        assert_eq!(run(SinkError::unreachable("no free channel").at_destination()).await, [1, 3]);
+        assert_eq!(published.take(), [2, 4]);
+        assert_eq!(waits.take(), [FREE_CHANNEL_WAIT, Duration::ZERO, Duration::ZERO, Duration::ZERO]);
+        assert_eq!(run(SinkError::unreachable("the connection is lost")).await, [1, 2, 3, 4]);
+        assert!(published.take().is_empty());
+    }
 }

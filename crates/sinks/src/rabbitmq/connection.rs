@@ -23,7 +23,7 @@ const SHARED: usize = 16;
 const SHARED_MAX: usize = 128;
 const CHOICES: usize = 8;
 /// If no channel is free, one is waited for so long: those of single messages and questions close soon.
-const FREE_CHANNEL_WAIT: Duration = Duration::from_secs(1);
+pub(super) const FREE_CHANNEL_WAIT: Duration = Duration::from_secs(1);
 const FREE_CHANNEL_CHECK: Duration = Duration::from_millis(20);
 /// Questions about queues that are open at the same time, each on a channel of its own.
 const QUESTIONS_MAX: usize = 8;
@@ -102,19 +102,27 @@ impl BrokerConnection {
 
     /// A new channel that confirms.
     pub(super) async fn channel(&self) -> Result<Channel, SinkError> {
+        self.channel_within(FREE_CHANNEL_WAIT).await
+    }
+
+    async fn channel_within(&self, wait: Duration) -> Result<Channel, SinkError> {
         let failed = |error: lapin::Error| match is_limit(&error) {
             // The connection stands, and other destinations have their channels.
             true => SinkError::unreachable(error.to_string()).at_destination(),
             false => SinkError::unreachable(error.to_string()),
         };
-        let channel = self.plain_channel().await.map_err(failed)?;
+        let channel = self.plain_channel_within(wait).await.map_err(failed)?;
         channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(failed)?;
         Ok(channel)
     }
 
     /// A new channel, waited for if the connection has as many as the broker allows.
     pub(super) async fn plain_channel(&self) -> lapin::Result<Channel> {
-        let end = self.clock().now().mono().saturating_add(FREE_CHANNEL_WAIT);
+        self.plain_channel_within(FREE_CHANNEL_WAIT).await
+    }
+
+    async fn plain_channel_within(&self, wait: Duration) -> lapin::Result<Channel> {
+        let end = self.clock().now().mono().saturating_add(wait);
         loop {
             let opened = self.0.connection.create_channel().await;
             let now = self.clock().now().mono();
@@ -145,13 +153,13 @@ impl BrokerConnection {
         }
     }
 
-    /// The channel for a message to `destination`, opened if necessary.
-    pub(super) async fn publisher(&self, destination: u64) -> Result<Publisher, SinkError> {
+    /// The channel for a message to `destination`, opened if necessary. If none is free, one is waited for so long.
+    pub(super) async fn publisher(&self, destination: u64, wait: Duration) -> Result<Publisher, SinkError> {
         let slot = match self.choose(destination) {
             Ok(publisher) => return Ok(publisher),
             Err(slot) => slot,
         };
-        let publisher = Publisher::start(self.channel().await?, None, self.0.common.clone());
+        let publisher = Publisher::start(self.channel_within(wait).await?, None, self.0.common.clone());
         Ok(self.share(slot, publisher))
     }
 

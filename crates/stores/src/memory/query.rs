@@ -20,8 +20,9 @@ impl StoreState {
             .filter(|record| record.state == query.state && query.matches(&record.message))
             .collect();
         found.sort_by(|a, b| (a.message.due, &a.message.id).cmp(&(b.message.due, &b.message.id)));
-        let more = found.len() > query.limit;
-        found.truncate(query.limit);
+        let fitting = Page::fitting(found.iter().copied()).min(query.limit);
+        let more = found.len() > fitting;
+        found.truncate(fitting);
         let last = found.last().map(|record| (record.message.due, record.message.id.clone()));
         Page::new(found.into_iter().cloned().map(without_body).collect(), last.filter(|_| more))
     }

@@ -21,6 +21,8 @@ use super::{
 
 /// How many places a page may read in vain before it ends early and says where to go on.
 const READ_MAX: usize = 5000;
+/// Messages that are read first, as they may be large. The next steps follow from their bytes.
+const STEP_FIRST: usize = 64;
 /// Lanes that one script reads.
 const LANES_MAX: usize = 50;
 
@@ -83,9 +85,10 @@ impl RedisStore {
     /// Reads messages in order until the page is full.
     async fn fill(&self, query: &Query, ids: &[(Timestamp, MessageId)]) -> Result<Page, StoreError> {
         let mut page = Page::default();
-        let mut rest = ids;
+        let (mut rest, mut bytes) = (ids, 0);
+        let mut step = STEP_FIRST.min(query.limit.max(16));
         while !rest.is_empty() {
-            let (part, later) = rest.split_at(rest.len().min(STEP.min(query.limit.max(16))));
+            let (part, later) = rest.split_at(rest.len().min(step));
             rest = later;
             let matching = |record: &Record| record.state == query.state && query.matches(&record.message);
             // The entry of a retried message that was damaged may be left over, and its id in use again with another due time.
@@ -94,11 +97,15 @@ impl RedisStore {
             let part_ids: Vec<_> = part.iter().map(|(_, id)| id.clone()).collect();
             // What cannot be read is listed once it is a dead letter.
             let records = self.readable_records(&part_ids, Bodies::Without).await?;
+            let read: usize = records.iter().flatten().map(Record::listed_bytes).sum();
+            step = step_after(part.len(), read).min(query.limit.max(16));
             let found = part.iter().zip(records).filter_map(|((due, _), record)| {
                 record.filter(|record| matching(record) && is_there(*due, record))
             });
             for record in found {
-                if page.records.len() == query.limit {
+                bytes += record.listed_bytes();
+                let is_full = bytes > Page::BYTES_MAX && !page.records.is_empty();
+                if page.records.len() == query.limit || is_full {
                     let last = page.records.last();
                     page.next = last.map(|last| (last.message.due, last.message.id.clone()));
                     return Ok(page);
@@ -197,6 +204,11 @@ impl RedisStore {
         let lanes = self.read_all("ZSCAN", self.keys.one(shard, "soonest")).await?;
         Ok(lanes.into_keys().filter(wanted).collect())
     }
+}
+
+/// How many messages to read after `count` with `bytes`, so that they have about the bytes of a page.
+fn step_after(count: usize, bytes: usize) -> usize {
+    (Page::BYTES_MAX / (bytes / count.max(1)).max(1)).clamp(16, STEP)
 }
 
 /// The position after which the page begins.

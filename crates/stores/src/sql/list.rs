@@ -15,6 +15,8 @@ use super::{
 
 /// How many rows a page may read before it ends early and says where to go on.
 const READ_MAX: usize = 5000;
+/// Rows that are read first, as they may be large. The next steps follow from their bytes.
+const STEP_FIRST: usize = 128;
 
 impl SqlStore {
     pub(super) async fn page(&self, query: &Query) -> Result<Page, StoreError> {
@@ -23,16 +25,28 @@ impl SqlStore {
         // A search for few messages among many reads more rows than fit on a page.
         let filters = query.sink.is_some() || query.topic.is_some();
         let read = if filters { READ_MAX } else { limit + 1 };
-        let (found, last) =
-            self.read(|borrowed| Box::pin(self.read_page(borrowed.session, query, read))).await?;
-        let mut records: Vec<_> = found.rows.into_iter().map(|row| row.record).collect();
-        let is_cut = last.is_some();
-        records.retain(|record| query.matches(&record.message));
+        let (mut records, mut last) = (Vec::new(), None);
+        let (mut part, mut left, mut step) = (query.clone(), read, STEP_FIRST.min(read));
+        loop {
+            let asked = &part;
+            let (found, end) =
+                self.read(|borrowed| Box::pin(self.read_page(borrowed.session, asked, step))).await?;
+            let bytes: usize = found.rows.iter().map(|row| row.record.listed_bytes()).sum();
+            left -= step;
+            step = (Page::BYTES_MAX / (bytes / step).max(1)).clamp(16, READ_MAX).min(left);
+            records.extend(found.rows.into_iter().map(|row| row.record).filter(|r| query.matches(&r.message)));
+            last = end;
+            let is_full = records.len() > limit || Page::fitting(&records) < records.len();
+            if is_full || last.is_none() || step == 0 {
+                break;
+            }
+            part.after.clone_from(&last);
+        }
         let next = if records.len() > limit {
             records.truncate(limit);
             records.last().map(|record| (record.message.due, record.message.id.clone()))
         } else {
-            last.filter(|_| is_cut)
+            last
         };
         for record in &mut records {
             record.message.body = Default::default();

@@ -74,6 +74,10 @@ struct Retry {
 pub(super) fn read_retry(text: Option<&str>) -> Result<Option<RetryOverride>, Invalid> {
     let Some(text) = text else { return Ok(None) };
     let fault = |detail: String| Invalid::new(ErrorCode::BadRetry, "retry", detail);
+    // Serde reads a list as the fields in order.
+    if !text.trim_start().starts_with('{') {
+        return Err(fault("it is not a JSON object".into()));
+    }
     let retry: Retry = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
     let backoff = match retry.backoff.as_deref() {
         None => None,
@@ -149,4 +153,17 @@ pub(super) fn reason_of(word: &str) -> Result<DeadReason, Invalid> {
         .into_iter()
         .find(|reason| reason.as_str() == word)
         .ok_or_else(|| Invalid::new(ErrorCode::BadReason, "dead_reason", "it is not what Duly wrote there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_is_an_object() {
+        assert_eq!(read_retry(Some(r#" {"attempts":3}"#)).unwrap().unwrap().attempts, Some(3));
+        for text in ["[3]", "[]", "3", "null", ""] {
+            assert_eq!(read_retry(Some(text)).unwrap_err().path, "retry", "{text}");
+        }
+    }
 }

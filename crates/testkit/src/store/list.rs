@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use duly_core::{
     DeadReason, MessageId, Outcome, State, Timestamp,
-    store::{Durability, Query, Totals},
+    store::{Durability, Page, Query, Totals},
 };
 
 use super::{Lab, harness::*};
 
+/// Properties of 4 KB of a large message, and how many such messages need three pages.
+const PROPERTIES: usize = 50;
+const LARGE_COUNT: usize = 44;
 const DAY: u64 = 24 * 3600 * 1000;
 
 /// From acceptance to the end, every step can be read.
@@ -129,6 +132,29 @@ pub async fn list_pages_are_stable(lab: &Lab) {
         assert!(all.is_sorted_by(|earlier, later| earlier < later), "pages of {limit}: {all:?}");
     }
     assert!(pages(&t, Query::all(State::Dead)).await.concat().is_empty());
+}
+
+/// A page of large messages ends before its limit, and the next one goes on.
+pub async fn list_pages_are_bounded_in_bytes(lab: &Lab) {
+    let t = lab.harness().await;
+    let large = |n: usize| {
+        let mut message = message(&format!("m{n:02}"), DAY * (n as u64 % 3));
+        (0..PROPERTIES).for_each(|n| message.properties.put(&format!("p{n:02}"), &"x".repeat(4 << 10)));
+        message
+    };
+    // In small parts: a store may refuse a larger batch.
+    for n in 0..LARGE_COUNT {
+        t.accept([large(n)]).await;
+    }
+    for topic in [None, Some("work".parse().unwrap())] {
+        let query = Query { topic, limit: 1_000, ..Query::all(State::Pending) };
+        let pages = pages(&t, query).await;
+        let fitting = Page::BYTES_MAX / (PROPERTIES * (4 << 10));
+        assert!(pages.iter().all(|page| page.len() <= fitting), "{pages:?}");
+        let all = pages.concat();
+        assert_eq!(all.len(), LARGE_COUNT);
+        assert!(all.is_sorted_by(|earlier, later| earlier < later), "{all:?}");
+    }
 }
 
 /// By state, sink, topic and due time, together and alone.

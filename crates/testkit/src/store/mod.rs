@@ -90,6 +90,7 @@ macro_rules! with_store_cases {
                 when_it_was_accepted_stays_known
                 list_pages_are_stable
                 list_filters
+                list_pages_are_bounded_in_bytes
                 totals_balance
                 lanes_are_counted
                 forecast_counts_what_comes_due
