@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{place::Place, process_tree, servers::Server, system::System};
+use super::{process_tree, sandbox::Sandbox, servers::Server, system::System};
 use crate::{servers::find, step::clock};
 
 /// RabbitMQ starts slowly on a busy machine.
@@ -22,10 +22,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Instance(Vec<Part>);
 
 struct Part {
-    // Declared before the place: the process is gone before its folder is.
+    // Declared before the sandbox: the process is gone before its folder is.
     process: Option<Process>,
     server: &'static dyn Server,
-    place: Place,
+    sandbox: Sandbox,
 }
 
 impl Instance {
@@ -33,10 +33,10 @@ impl Instance {
     pub(super) fn start(system: &'static System, duly: &Path) -> io::Result<Self> {
         let mut instance = Self(Vec::new());
         for server in system.servers {
-            let behind = instance.0.last().map_or(0, |part| part.place.port);
-            let place = Place::new(behind, duly)?;
-            server.prepare(&place)?;
-            instance.0.push(Part { process: None, server: *server, place });
+            let behind = instance.0.last().map_or(0, |part| part.sandbox.port);
+            let sandbox = Sandbox::new(behind, duly)?;
+            server.prepare(&sandbox)?;
+            instance.0.push(Part { process: None, server: *server, sandbox });
             instance.0.last_mut().map_or(Ok(()), Part::start)?;
         }
         Ok(instance)
@@ -54,7 +54,7 @@ impl Instance {
 
     /// Where the driver finds it.
     pub(super) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.0.last().map_or(0, |part| part.place.port))
+        format!("127.0.0.1:{}", self.0.last().map_or(0, |part| part.sandbox.port))
     }
 
     fn pids(&self) -> impl Iterator<Item = u32> {
@@ -76,24 +76,24 @@ impl Instance {
     }
 
     fn on_disk(&self) -> Option<io::Result<u64>> {
-        self.0.iter().find_map(|part| part.server.disk_bytes(&part.place))
+        self.0.iter().find_map(|part| part.server.disk_bytes(&part.sandbox))
     }
 }
 
 impl Drop for Instance {
     fn drop(&mut self) {
         self.kill();
-        self.0.iter().for_each(|part| part.server.clean_up(&part.place));
+        self.0.iter().for_each(|part| part.server.clean_up(&part.sandbox));
     }
 }
 
 impl Part {
     fn start(&mut self) -> io::Result<()> {
-        let process = Process::start(self.server, &self.place)?;
+        let process = Process::start(self.server, &self.sandbox)?;
         let begin = clock();
-        while !self.server.is_ready(&self.place) {
+        while !self.server.is_ready(&self.sandbox) {
             if !process_tree::is_alive(process.0.id()) || clock() - begin > READY_WITHIN {
-                let log = std::fs::read_to_string(self.place.log()).unwrap_or_default();
+                let log = std::fs::read_to_string(self.sandbox.log()).unwrap_or_default();
                 let last: Vec<&str> = log.lines().rev().take(10).collect();
                 let last: Vec<&str> = last.into_iter().rev().collect();
                 return Err(io::Error::other(format!("a server did not start:\n{}", last.join("\n"))));
@@ -110,8 +110,8 @@ struct Process(Child);
 
 impl Process {
     /// What it writes is added to the log.
-    fn start(server: &dyn Server, place: &Place) -> io::Result<Self> {
-        let program = server.program(place)?;
+    fn start(server: &dyn Server, sandbox: &Sandbox) -> io::Result<Self> {
+        let program = server.program(sandbox)?;
         let mut command = match find("setpriv") {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
@@ -120,8 +120,8 @@ impl Process {
             }
             None => Command::new(program),
         };
-        server.configure(place, &mut command)?;
-        let log = File::options().create(true).append(true).open(place.log())?;
+        server.configure(sandbox, &mut command)?;
+        let log = File::options().create(true).append(true).open(sandbox.log())?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // Ctrl-C is for us; we end, and what we started with us.
         command.process_group(0);

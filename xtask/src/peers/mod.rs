@@ -5,8 +5,8 @@ mod driver;
 mod instance;
 mod machine;
 mod phase;
-mod place;
 mod process_tree;
+mod sandbox;
 mod servers;
 mod system;
 mod table;
@@ -101,7 +101,7 @@ pub(crate) fn run(steps: &Steps, arguments: &[String]) -> Result<(), Failure> {
     let drivers = Drivers::install(steps, &wanted)?;
     let failed = |source| Failure::Run { name: "benchmark of peers".into(), source };
     machine::warn_of_memory_files(steps);
-    place::sweep();
+    sandbox::sweep();
     let mut all = Vec::new();
     let mut broken = Vec::new();
     for system in wanted {

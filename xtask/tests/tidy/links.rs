@@ -127,7 +127,9 @@ fn a_link_that_leads_nowhere_is_seen() {
     );
     let two = page("docs/b/two.md", "## 第一 节\n[a](../one.md#two) [b](two.md#no-heading) [c](three.md)\n");
     let three = page("docs/c.md", "[a](/etc/hostname) [b](../../h.rs) [c](target/built.txt)\n");
-    let dead = dead_links(&[&one, &two, &three], |path| path != Path::new("docs/b/three.md") && !path.starts_with("docs/target"));
+    let dead = dead_links(&[&one, &two, &three], |path| {
+        path != Path::new("docs/b/three.md") && !path.starts_with("docs/target")
+    });
     assert_eq!(
         dead,
         [

@@ -206,6 +206,9 @@ mod tests {
         assert!(share("b").grow(20 << 10) && memory.share(&Caller::anyone()).grow(70 << 10));
         drop(first);
         assert!(second.grow(60 << 10) && !third.grow(17 << 10), "one answer may be larger than a part");
-        assert!(share("b").grow(40 << 10) && !share("b").grow(41 << 10), "and all together have no more than all");
+        assert!(
+            share("b").grow(40 << 10) && !share("b").grow(41 << 10),
+            "and all together have no more than all"
+        );
     }
 }

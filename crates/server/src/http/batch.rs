@@ -81,9 +81,9 @@ pub(super) async fn send(
     let (unread, held) = UnreadResults::new();
     let (answers, mut answered) = mpsc::unbounded_channel::<Bytes>();
     let who = Arc::new(who);
-    tokio::spawn(
-        async move { Batch { app, who, trace, form, answers, unread, taken: 0, answered: 0 }.run(reader).await },
-    );
+    tokio::spawn(async move {
+        Batch { app, who, trace, form, answers, unread, taken: 0, answered: 0 }.run(reader).await
+    });
     let stream = futures_util::stream::poll_fn(move |cx| {
         answered.poll_recv(cx).map(|part| part.map(Ok::<_, std::io::Error>))
     });

@@ -296,7 +296,9 @@ mod tests {
         let (memory, http) = (AnswerMemory::new(8 << 20, &Tokens::new(Vec::new())), http1::Builder::new());
         let (near, mut far) = duplex(bytes_at_once);
         let watcher = GracefulShutdown::new().watcher();
-        let answer = async |_| answer::json_in(memory.share(&Caller::anyone()).wait(8 << 20).await, &"x".repeat(8 << 20));
+        let answer = async |_| {
+            answer::json_in(memory.share(&Caller::anyone()).wait(8 << 20).await, &"x".repeat(8 << 20))
+        };
         let served = serve_connection(&http, near, watcher, limits, answer);
         let mut read = 0;
         let reads = async {

@@ -31,11 +31,7 @@ const RESULT_BYTES: usize = 48;
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
     )
 )]
-pub(super) async fn ack_any(
-    State(app): State<Arc<App>>,
-    who: Who,
-    sent: Body,
-) -> ApiResult<Response> {
+pub(super) async fn ack_any(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Response> {
     who.need(Role::Consume)?;
     ack(&app, &who, None, sent).await
 }
@@ -47,11 +43,7 @@ pub(super) async fn ack_any(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
     )
 )]
-pub(super) async fn nack_any(
-    State(app): State<Arc<App>>,
-    who: Who,
-    sent: Body,
-) -> ApiResult<Response> {
+pub(super) async fn nack_any(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Response> {
     who.need(Role::Consume)?;
     nack(&app, &who, None, sent).await
 }
@@ -63,21 +55,12 @@ pub(super) async fn nack_any(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
     )
 )]
-pub(super) async fn extend_any(
-    State(app): State<Arc<App>>,
-    who: Who,
-    sent: Body,
-) -> ApiResult<Response> {
+pub(super) async fn extend_any(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Response> {
     who.need(Role::Consume)?;
     extend(&app, &who, None, sent).await
 }
 
-pub(super) async fn ack(
-    app: &App,
-    who: &Who,
-    queue: Option<&str>,
-    sent: Body,
-) -> ApiResult<Response> {
+pub(super) async fn ack(app: &App, who: &Who, queue: Option<&str>, sent: Body) -> ApiResult<Response> {
     let Receipts { receipts } = body::json(app, sent).await?;
     let receipts = sorted(app, who, queue, receipts).await?;
     let room = receipts.room(app, who)?;
@@ -85,12 +68,7 @@ pub(super) async fn ack(
     Ok(json_in(room, &receipts.results(settled)))
 }
 
-pub(super) async fn nack(
-    app: &App,
-    who: &Who,
-    queue: Option<&str>,
-    sent: Body,
-) -> ApiResult<Response> {
+pub(super) async fn nack(app: &App, who: &Who, queue: Option<&str>, sent: Body) -> ApiResult<Response> {
     let Nack { receipts, delay, error, dead } = body::json_with_lossy(app, sent, "error").await?;
     let delay = delay.map(|delay| delay.span("delay")).transpose()?;
     if delay.is_some_and(|delay| delay > app.limits.delay_max) {
@@ -112,12 +90,7 @@ pub(super) async fn nack(
     Ok(json_in(room, &receipts.results(settled)))
 }
 
-pub(super) async fn extend(
-    app: &App,
-    who: &Who,
-    queue: Option<&str>,
-    sent: Body,
-) -> ApiResult<Response> {
+pub(super) async fn extend(app: &App, who: &Who, queue: Option<&str>, sent: Body) -> ApiResult<Response> {
     let Extend { receipts, lease: wish } = body::json(app, sent).await?;
     let lease = lease(wish.as_ref())?;
     let receipts = sorted(app, who, queue, receipts).await?;

@@ -108,7 +108,9 @@ async fn receives_that_wait_for_room_get_it_one_after_the_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_finds_no_room_keeps_none_from_those_behind_it() {
     let bed = bed(0).await;
-    for (id, body) in [("a", "small".to_owned()), ("b", "\u{1}".repeat(BODY_BYTES)), ("c", "small".to_owned())] {
+    for (id, body) in
+        [("a", "small".to_owned()), ("b", "\u{1}".repeat(BODY_BYTES)), ("c", "small".to_owned())]
+    {
         bed.duly().send(Message::to("big").id(id).text(body)).await.unwrap();
     }
     let received = bed.post("/v1/queues/big/receive", r#"{"max":3,"wait":"60s"}"#).await.json();

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Outcome,
-    confirm_pace::Pace,
+    confirm_pace::PublishDecision,
     connection::{BrokerConnection, FREE_CHANNEL_WAIT},
     failure,
     message::OutgoingMessage,
@@ -59,7 +59,7 @@ pub(super) enum Step {
     /// No channel could be opened for a trial.
     Unsent(Vec<Job>, SinkError),
     /// The trial passed: the others of its exchange may follow.
-    Tried(Vec<Job>),
+    TrialEnded(Vec<Job>),
     /// The trial was denied for its exchange, and so are the others.
     Denied(Vec<Job>, SinkError),
     /// The trial is not answered and goes on. A message to another destination becomes the trial.
@@ -173,7 +173,7 @@ impl<'a> Call<'a> {
         let (mut shared, mut firsts) = (Vec::new(), BTreeMap::<String, Vec<Job>>::new());
         let now = self.clock.now().mono();
         for job in jobs {
-            if self.connection.confirm_pace().pace(job.message.destination, now) == Pace::Wait {
+            if self.connection.confirm_pace().decide(job.message.destination, now) == PublishDecision::Wait {
                 if self.held.is_empty() {
                     self.release_at = now.saturating_add(HOLD_TICK);
                 }
@@ -221,7 +221,7 @@ impl<'a> Call<'a> {
         }
         match step {
             Step::Shared => {}
-            Step::Tried(rest) => self.route(rest),
+            Step::TrialEnded(rest) => self.route(rest),
             Step::Slow(rest, trial) => {
                 self.steps.push(trial);
                 self.route(rest);

@@ -27,21 +27,21 @@ struct State {
 
 /// Whether a message may go now.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum PublishDecision {
     Send,
     Wait,
 }
 
 impl ConfirmPace {
-    pub(super) fn pace(&self, destination: u64, now: Monotonic) -> Pace {
+    pub(super) fn decide(&self, destination: u64, now: Monotonic) -> PublishDecision {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(state) = all.get_mut(&destination) else { return Pace::Send };
+        let Some(state) = all.get_mut(&destination) else { return PublishDecision::Send };
         let is_overdue = now.since(state.progress) > OVERDUE;
         if is_overdue && now.since(state.last_sent) < TRY_EVERY {
-            return Pace::Wait;
+            return PublishDecision::Wait;
         }
         state.last_sent = now;
-        Pace::Send
+        PublishDecision::Send
     }
 
     /// Whether the destination has unconfirmed messages and is overdue.
@@ -96,14 +96,14 @@ mod tests {
         let confirm_pace = Arc::new(ConfirmPace::default());
         let at = |millis| Monotonic::default().saturating_add(Duration::from_millis(millis));
         let slots: Vec<_> = (0..3).map(|_| confirm_pace.sent(1, at(0))).collect();
-        assert_eq!(confirm_pace.pace(1, at(200)), Pace::Send);
-        assert_eq!(confirm_pace.pace(1, at(600)), Pace::Wait);
-        assert_eq!(confirm_pace.pace(2, at(600)), Pace::Send, "others are not affected");
-        assert_eq!(confirm_pace.pace(1, at(1_300)), Pace::Send, "one shows whether it is back");
-        assert_eq!(confirm_pace.pace(1, at(1_301)), Pace::Wait);
+        assert_eq!(confirm_pace.decide(1, at(200)), PublishDecision::Send);
+        assert_eq!(confirm_pace.decide(1, at(600)), PublishDecision::Wait);
+        assert_eq!(confirm_pace.decide(2, at(600)), PublishDecision::Send, "others are not affected");
+        assert_eq!(confirm_pace.decide(1, at(1_300)), PublishDecision::Send, "one shows whether it is back");
+        assert_eq!(confirm_pace.decide(1, at(1_301)), PublishDecision::Wait);
         let mut slots = slots.into_iter();
         slots.next().unwrap().answered(at(1_400));
-        assert_eq!(confirm_pace.pace(1, at(1_500)), Pace::Send, "it confirms again");
+        assert_eq!(confirm_pace.decide(1, at(1_500)), PublishDecision::Send, "it confirms again");
         drop(slots);
         assert!(confirm_pace.0.lock().unwrap().is_empty(), "nothing is kept of what has nothing under way");
     }

@@ -31,7 +31,7 @@ pub(super) async fn try_alone(connection: BrokerConnection, mut jobs: Vec<Job>) 
         Err(failure) => return Step::Unsent(jobs, failure),
     };
     let rest = jobs.split_off(1);
-    let Some(job) = jobs.pop() else { return Step::Tried(rest) };
+    let Some(job) = jobs.pop() else { return Step::TrialEnded(rest) };
     let destination = job.message.destination;
     let (same, mut others): (Vec<Job>, Vec<Job>) =
         rest.into_iter().partition(|other| other.message.destination == destination);
@@ -56,7 +56,7 @@ pub(super) async fn try_alone(connection: BrokerConnection, mut jobs: Vec<Job>) 
 
 fn step(outcome: TrialOutcome, rest: Vec<Job>) -> Step {
     match outcome {
-        TrialOutcome::Passed => Step::Tried(rest),
+        TrialOutcome::Passed => Step::TrialEnded(rest),
         TrialOutcome::Denied(verdict) => Step::Denied(rest, verdict),
         TrialOutcome::Lost => Step::Unsent(rest, SinkError::unreachable(LOST_BEFORE)),
     }

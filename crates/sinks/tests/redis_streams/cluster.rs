@@ -45,7 +45,7 @@ async fn a_slot_that_moves_under_load_leaves_one_entry_of_each() {
     one(&sink, "orders", "first").await.unwrap();
     let to_node = (cluster.owner(slot) + 1) % 3;
     let done = Arc::new(AtomicBool::new(false));
-    let mover = {
+    let slot_move = {
         let (cluster, done) = (cluster.clone(), done.clone());
         tokio::task::spawn_blocking(move || {
             cluster.begin_move(slot, to_node);
@@ -75,7 +75,7 @@ async fn a_slot_that_moves_under_load_leaves_one_entry_of_each() {
             left = both.filter(|(_, outcome)| outcome.is_err()).map(|(delivery, _)| delivery).collect();
         }
     }
-    mover.await.unwrap();
+    slot_move.await.unwrap();
     let mut there = ids(&cluster.nodes()[to_node], "orders");
     there.sort_unstable();
     sent.sort_unstable();

@@ -92,9 +92,9 @@ async fn a_failover_under_load_leaves_one_entry_of_each_that_the_replica_has_or_
     let [old, new] = sentinels.pair();
     old.run::<()>(&["CLIENT", "PAUSE", "600000", "WRITE"]);
     let offset = |name: &str| {
-        let told: String = old.run(&["INFO", "replication"]);
-        let at = told.find(name).unwrap() + name.len();
-        told[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap()
+        let reported: String = old.run(&["INFO", "replication"]);
+        let at = reported.find(name).unwrap() + name.len();
+        reported[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap()
     };
     wait("the replica has what was answered", || offset(",offset=") >= offset("master_repl_offset:"));
     wait("some are under way", || {

@@ -99,8 +99,8 @@ impl Servers for Cluster {
     fn elsewhere(&self) -> Option<String> {
         // Nor the first: it is asked who has a stream, and must not hang.
         let others = [0, self.owner(self.slot(TOPIC))];
-        let is_elsewhere = |name: &String| !others.contains(&self.owner(self.slot(name)));
-        (0..).map(|n| format!("s{n}")).find(is_elsewhere)
+        let is_other_server = |name: &String| !others.contains(&self.owner(self.slot(name)));
+        (0..).map(|n| format!("s{n}")).find(is_other_server)
     }
 }
 

@@ -59,14 +59,14 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
 /// Which faults of the data have been logged. Once of each kind is enough: every call would report it again.
 #[derive(Debug, Default)]
 pub(super) struct LoggedFaults {
-    gone: AtomicBool,
+    removed: AtomicBool,
     damaged: AtomicBool,
 }
 
 impl LoggedFaults {
     /// Whether this is a fault of the data, and the first of its kind.
     pub(super) fn is_first_of_its_kind(&self, fault: &StoreError) -> bool {
-        let logged = if is_gone(fault) { &self.gone } else { &self.damaged };
+        let logged = if is_gone(fault) { &self.removed } else { &self.damaged };
         fault.kind == StoreErrorKind::Damaged && !logged.swap(true, Relaxed)
     }
 }

@@ -34,7 +34,8 @@ impl SqlStore {
             let bytes: usize = found.rows.iter().map(|row| row.record.listed_bytes()).sum();
             left -= step;
             step = (Page::BYTES_MAX / (bytes / step).max(1)).clamp(16, READ_MAX).min(left);
-            records.extend(found.rows.into_iter().map(|row| row.record).filter(|r| query.matches(&r.message)));
+            records
+                .extend(found.rows.into_iter().map(|row| row.record).filter(|r| query.matches(&r.message)));
             last = end;
             let is_full = records.len() > limit || Page::fitting(&records) < records.len();
             if is_full || last.is_none() || step == 0 {

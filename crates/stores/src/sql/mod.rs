@@ -71,7 +71,6 @@ use self::{
     redis_index::PendingIndexEntries,
     row::Bodies,
     unconfirmed::UnconfirmedCalls,
-    unreadable_ids::UnreadableIds,
     writes::Writes,
 };
 pub(crate) use self::{
@@ -98,7 +97,6 @@ pub struct SqlStore {
     slots: Slots,
     calls: Calls,
     writes: Writes,
-    unreadable_ids: UnreadableIds,
     membership: Membership,
 }
 

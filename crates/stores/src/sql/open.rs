@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, pool::PoolOptions, postgres::PgP
 use super::{
     Database, Options, SqlStore, address::Address, call::Calls, connection::Link, count::Slots, hints::Hints,
     inspect, lanes::Lanes, nodes::Presence, redis_index::PendingIndexEntries, schema,
-    unconfirmed::UnconfirmedCalls, unreadable_ids::UnreadableIds, writes::Writes,
+    unconfirmed::UnconfirmedCalls, writes::Writes,
 };
 use crate::shared::{
     ServerClock,
@@ -111,7 +111,6 @@ impl SqlStore {
             slots: Slots::new(options.instance),
             calls: Calls::new(options.instance),
             writes: Writes::default(),
-            unreadable_ids: UnreadableIds::default(),
             membership: Membership::default(),
             options,
         })

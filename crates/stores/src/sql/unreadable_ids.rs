@@ -45,19 +45,19 @@ impl SqlStore {
         let text = row.text(column)?;
         let id = MessageId::parse(&text).ok();
         if id.is_none() {
-            self.unreadable_ids.note(text);
+            self.writes.unreadable_ids.note(text);
         }
         Ok(id)
     }
 
     /// Takes the rows that were noted out of their queues, and counts them as damaged. Returns whether there were any.
     pub(super) async fn bury_unreadable(&self, now: Now) -> Result<bool, StoreError> {
-        let noted: Vec<String> = self.unreadable_ids.lock().iter().cloned().collect();
+        let noted: Vec<String> = self.writes.unreadable_ids.lock().iter().cloned().collect();
         for some in noted.chunks(BATCH_MAX) {
             let buried =
                 self.transact(|borrowed| Box::pin(self.bury_texts(borrowed.session, now, some))).await?;
             self.writes.count_damaged(buried);
-            let mut left = self.unreadable_ids.lock();
+            let mut left = self.writes.unreadable_ids.lock();
             some.iter().for_each(|text| {
                 left.remove(text);
             });

@@ -4,16 +4,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 
-use super::{SqlStore, connection::Statement, fault::is_read_only};
+use super::{SqlStore, connection::Statement, fault::is_read_only, unreadable_ids::UnreadableIds};
 
 /// Heartbeats in a row without a commit that count as an outage. One that lost a deadlock or its connection is repeated.
 const FAILURES_MIN: u32 = 2;
 /// The database has room again once it takes a message of so many bytes.
 const PROBE_BYTES: usize = 64 * 1024;
 
-/// The results of the latest changes.
+/// The results of the latest changes, and what reads found that must be changed.
 #[derive(Debug, Default)]
-pub(super) struct Writes(Mutex<Faults>);
+pub(super) struct Writes {
+    faults: Mutex<Faults>,
+    /// Rows that a sweep takes out of their queues.
+    pub(super) unreadable_ids: UnreadableIds,
+}
 
 #[derive(Debug, Default)]
 struct Faults {
@@ -37,7 +41,7 @@ impl Faults {
 
 impl Writes {
     fn lock(&self) -> MutexGuard<'_, Faults> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn heartbeat<T>(&self, outcome: &Result<T, StoreError>) {

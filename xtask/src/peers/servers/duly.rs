@@ -1,6 +1,6 @@
 use std::{fs, io, path::PathBuf, process::Command};
 
-use super::{Place, Server, answers};
+use super::{Sandbox, Server, answers};
 
 /// Where the messages of a Duly wait.
 pub(in crate::peers) enum Store {
@@ -17,8 +17,8 @@ impl Server for Duly {
         &[]
     }
 
-    fn prepare(&self, place: &Place) -> io::Result<()> {
-        let behind = place.behind;
+    fn prepare(&self, sandbox: &Sandbox) -> io::Result<()> {
+        let behind = sandbox.behind;
         let store = match self.0 {
             Store::Embedded => "kind = \"embedded\"".to_owned(),
             Store::Redis => format!("kind = \"redis\"\nredis = \"redis://127.0.0.1:{behind}\""),
@@ -26,25 +26,25 @@ impl Server for Duly {
                 format!("kind = \"postgres\"\npostgres = \"postgres://bench@127.0.0.1:{behind}/postgres\"")
             }
         };
-        let data = place.folder.join("data");
+        let data = sandbox.folder.join("data");
         let text = format!(
             "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\n[store]\n{store}\n",
-            place.port,
+            sandbox.port,
             data.display()
         );
-        fs::write(place.folder.join("duly.toml"), text)
+        fs::write(sandbox.folder.join("duly.toml"), text)
     }
 
-    fn program(&self, place: &Place) -> io::Result<PathBuf> {
-        Ok(place.duly.clone())
+    fn program(&self, sandbox: &Sandbox) -> io::Result<PathBuf> {
+        Ok(sandbox.duly.clone())
     }
 
-    fn configure(&self, place: &Place, command: &mut Command) -> io::Result<()> {
-        command.args(["serve", "--config"]).arg(place.folder.join("duly.toml"));
+    fn configure(&self, sandbox: &Sandbox, command: &mut Command) -> io::Result<()> {
+        command.args(["serve", "--config"]).arg(sandbox.folder.join("duly.toml"));
         Ok(())
     }
 
-    fn is_ready(&self, place: &Place) -> bool {
-        answers(place.port, b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 200")
+    fn is_ready(&self, sandbox: &Sandbox) -> bool {
+        answers(sandbox.port, b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 200")
     }
 }

@@ -21,7 +21,7 @@ pub(super) use self::{
     rabbitmq::{Epmd, Rabbitmq},
     redis::Redis,
 };
-use super::place::Place;
+use super::sandbox::Sandbox;
 use crate::servers::find;
 
 /// One program of a system.
@@ -30,24 +30,24 @@ pub(super) trait Server: Sync {
     fn programs(&self) -> &'static [(&'static str, &'static str)];
 
     /// Puts into its empty folder what it is to find there.
-    fn prepare(&self, _place: &Place) -> io::Result<()> {
+    fn prepare(&self, _place: &Sandbox) -> io::Result<()> {
         Ok(())
     }
 
     /// The file that it is started from.
-    fn program(&self, place: &Place) -> io::Result<PathBuf>;
+    fn program(&self, sandbox: &Sandbox) -> io::Result<PathBuf>;
 
     /// Adds to `command`, which runs the program, how it starts, the first time and again after a kill.
-    fn configure(&self, place: &Place, command: &mut Command) -> io::Result<()>;
+    fn configure(&self, sandbox: &Sandbox, command: &mut Command) -> io::Result<()>;
 
     /// Whether it takes calls.
-    fn is_ready(&self, place: &Place) -> bool;
+    fn is_ready(&self, sandbox: &Sandbox) -> bool;
 
     /// Removes what it leaves outside its folder when it is killed.
-    fn clean_up(&self, _place: &Place) {}
+    fn clean_up(&self, _place: &Sandbox) {}
 
     /// The bytes of its data on disk, where that says what a pending message takes; otherwise its memory does.
-    fn disk_bytes(&self, _place: &Place) -> Option<io::Result<u64>> {
+    fn disk_bytes(&self, _place: &Sandbox) -> Option<io::Result<u64>> {
         None
     }
 }

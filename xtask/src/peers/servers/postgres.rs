@@ -5,7 +5,7 @@ use std::{
     process::{Command, Output},
 };
 
-use super::{Place, Server, path_of};
+use super::{Sandbox, Server, path_of};
 
 /// With its defaults: every commit is synced before it is answered.
 pub(in crate::peers) struct Postgres;
@@ -17,27 +17,27 @@ impl Server for Postgres {
         &[("initdb", INSTALL), ("postgres", INSTALL), ("psql", INSTALL)]
     }
 
-    fn prepare(&self, place: &Place) -> io::Result<()> {
+    fn prepare(&self, sandbox: &Sandbox) -> io::Result<()> {
         if let Some((id, group)) = user()? {
-            chown(&place.folder, Some(id), Some(group))?;
+            chown(&sandbox.folder, Some(id), Some(group))?;
         }
         let mut initdb = Command::new(path_of("initdb")?);
         unprivileged(&mut initdb)?;
         initdb.args(["--no-sync", "--auth=trust", "--username=bench", "--encoding=UTF8", "--locale=C"]);
-        run(initdb.arg("--pgdata").arg(place.folder.join("data"))).map(|_| ())
+        run(initdb.arg("--pgdata").arg(sandbox.folder.join("data"))).map(|_| ())
     }
 
-    fn program(&self, _place: &Place) -> io::Result<PathBuf> {
+    fn program(&self, _place: &Sandbox) -> io::Result<PathBuf> {
         path_of("postgres")
     }
 
-    fn configure(&self, place: &Place, command: &mut Command) -> io::Result<()> {
+    fn configure(&self, sandbox: &Sandbox, command: &mut Command) -> io::Result<()> {
         unprivileged(command)?;
-        command.arg("-D").arg(place.folder.join("data"));
+        command.arg("-D").arg(sandbox.folder.join("data"));
         for setting in [
             "listen_addresses=127.0.0.1".to_owned(),
-            format!("port={}", place.port),
-            format!("unix_socket_directories={}", place.folder.display()),
+            format!("port={}", sandbox.port),
+            format!("unix_socket_directories={}", sandbox.folder.display()),
             // In the data folder, which goes with the server.
             "dynamic_shared_memory_type=mmap".into(),
             "max_connections=200".into(),
@@ -47,27 +47,27 @@ impl Server for Postgres {
         Ok(())
     }
 
-    fn is_ready(&self, place: &Place) -> bool {
-        ask(place, "SELECT 1").is_ok()
+    fn is_ready(&self, sandbox: &Sandbox) -> bool {
+        ask(sandbox, "SELECT 1").is_ok()
     }
 
     /// Shared memory, whose number stands in its file of state.
-    fn clean_up(&self, place: &Place) {
-        let state = fs::read_to_string(place.folder.join("data/postmaster.pid")).unwrap_or_default();
+    fn clean_up(&self, sandbox: &Sandbox) {
+        let state = fs::read_to_string(sandbox.folder.join("data/postmaster.pid")).unwrap_or_default();
         if let Some(number) = state.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
             let _ = Command::new("ipcrm").args(["-m", number]).output();
         }
     }
 
-    fn disk_bytes(&self, place: &Place) -> Option<io::Result<u64>> {
-        let size = ask(place, "SELECT pg_database_size('postgres')");
+    fn disk_bytes(&self, sandbox: &Sandbox) -> Option<io::Result<u64>> {
+        let size = ask(sandbox, "SELECT pg_database_size('postgres')");
         Some(size.and_then(|size| size.trim().parse().map_err(io::Error::other)))
     }
 }
 
-fn ask(place: &Place, statement: &str) -> io::Result<String> {
+fn ask(sandbox: &Sandbox, statement: &str) -> io::Result<String> {
     let mut psql = Command::new(path_of("psql")?);
-    let address = format!("postgres://bench@127.0.0.1:{}/postgres?connect_timeout=10", place.port);
+    let address = format!("postgres://bench@127.0.0.1:{}/postgres?connect_timeout=10", sandbox.port);
     psql.args(["--no-psqlrc", "--no-align", "--tuples-only", "--command", statement, &address]);
     run(&mut psql).map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
 }

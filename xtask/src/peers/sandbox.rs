@@ -17,7 +17,7 @@ const PORTS: std::ops::Range<u16> = 31_000..32_700;
 const PREFIX: &str = "duly-peers-";
 
 /// Ports and a folder that stay over restarts.
-pub(super) struct Place {
+pub(super) struct Sandbox {
     pub(super) port: u16,
     /// For servers that need another one.
     pub(super) second_port: u16,
@@ -28,7 +28,7 @@ pub(super) struct Place {
     pub(super) duly: PathBuf,
 }
 
-impl Place {
+impl Sandbox {
     pub(super) fn new(behind: u16, duly: &Path) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         // What is left costs room, and no figure.
         let _ = fs::remove_dir_all(&self.folder);
@@ -60,7 +60,7 @@ pub(super) fn sweep() {
     }
 }
 
-/// A port that nobody listens on, and no place before had.
+/// A port that nobody listens on, and no sandbox before had.
 fn free_port() -> io::Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let span = PORTS.end - PORTS.start;
