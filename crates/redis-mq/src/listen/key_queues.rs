@@ -189,13 +189,13 @@ impl KeyQueues {
         items.into_iter().rev().for_each(|item| queue.push_front(item));
     }
 
-    /// Parks all entries of a key, behind `first`. Returns those that were in memory; they hold their slots until they are
-    /// dropped.
-    pub(super) fn park_all(&self, key: &[u8], first: WaitingEntry) -> Vec<(Arc<Lane>, LoadedEntry)> {
+    /// Parks all entries of a key, behind `first` if there is one. Returns those that were in memory; they hold their slots
+    /// until they are dropped.
+    pub(super) fn park_all(&self, key: &[u8], first: Option<WaitingEntry>) -> Vec<(Arc<Lane>, LoadedEntry)> {
         let mut by_key = self.by_key();
         let mut unloaded = Vec::new();
         let queue = by_key.entry(key.to_vec()).or_default();
-        queue.push_front(first);
+        first.into_iter().for_each(|first| queue.push_front(first));
         for item in queue.iter_mut().filter(|item| !item.is_parked()) {
             let parked = EntryState::Parked { due: None, _count: ParkedCount::new(&self.parked) };
             if let EntryState::Loaded(loaded) = std::mem::replace(&mut item.state, parked) {
@@ -280,7 +280,7 @@ mod tests {
         let refused = queues.add(b"k", loaded(&slots, &lane, "2-0"));
         assert!(matches!(refused, Added::Refused(_)), "also if the check was before the last of them");
         assert_eq!(slots.available_permits(), KEY_SLOTS);
-        let unloaded = queues.park_all(b"k", parked(&queues, &lane, "1-0"));
+        let unloaded = queues.park_all(b"k", Some(parked(&queues, &lane, "1-0")));
         assert_eq!((unloaded.len(), *queues.parked_count().borrow()), (KEY_SLOTS, KEY_SLOTS + 1));
         drop(unloaded);
         assert_eq!(slots.available_permits(), 2 * KEY_SLOTS);

@@ -1,6 +1,9 @@
 //! Leadership of an ordered group: a lease in Redis.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use redis::RedisResult;
 use tokio::sync::watch;
@@ -49,7 +52,7 @@ impl Ordered {
         }
         let lanes = self.processor.lanes();
         let Some(first) = lanes.first() else { return Ok(Leadership::Standby) };
-        if !first.acquire_leadership(&mut self.processor.link.clone(), self.lease()).await? {
+        if !self.acquire_lease(first).await? {
             return Ok(Leadership::Standby);
         }
         self.reset_positions();
@@ -57,9 +60,22 @@ impl Ordered {
         Ok(Leadership::Elected)
     }
 
+    /// Takes or renews the lease, and notes how long it holds.
+    async fn acquire_lease(&self, lane: &Lane) -> RedisResult<bool> {
+        let asked = clock::instant();
+        let is_ours = lane.acquire_leadership(&mut self.processor.link.clone(), self.lease()).await?;
+        if is_ours {
+            *self.lease_end() = asked + self.lease();
+        }
+        Ok(is_ours)
+    }
+
+    fn lease_end(&self) -> MutexGuard<'_, Instant> {
+        self.lease_end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Renews the leadership until the listener has ended.
     pub(super) async fn renew_leadership(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
-        let mut valid_until = clock::instant();
         while !*ended.borrow() {
             tokio::select! {
                 () = clock::sleep(self.lease() / 5) => {}
@@ -69,10 +85,9 @@ impl Ordered {
             let (true, Some(lane)) = (self.is_leader(), lanes.first()) else {
                 continue;
             };
-            let asked = clock::instant();
-            match lane.acquire_leadership(&mut self.processor.link.clone(), self.lease()).await {
-                Ok(true) => valid_until = asked + self.lease(),
-                Err(_) if clock::instant() < valid_until => {}
+            match self.acquire_lease(lane).await {
+                Ok(true) => {}
+                Err(_) if clock::instant() < *self.lease_end() => {}
                 Ok(false) | Err(_) => self.step_down(lane),
             }
         }

@@ -39,6 +39,8 @@ pub(super) struct Ordered {
     pub(super) queued: InFlight,
     /// Whether this consumer leads the group.
     pub(super) leads: watch::Sender<bool>,
+    /// Until when its lease holds at least, as far as Redis has answered.
+    pub(super) lease_end: Mutex<Instant>,
     /// The position of the group in each stream, by priority.
     pub(super) positions: Mutex<[GroupPosition; 3]>,
     /// When to reclaim next from consumers that do not lead.
@@ -59,6 +61,7 @@ impl Ordered {
             queues: KeyQueues::default(),
             queued: InFlight::default(),
             leads: watch::Sender::new(false),
+            lease_end: Mutex::new(clock::instant()),
             positions: Mutex::default(),
             next_reclaim: Mutex::new(clock::instant()),
             next_parked_report: Mutex::new(clock::instant()),

@@ -39,6 +39,11 @@ impl Ordered {
     /// Parks the whole queue of a key whose first entry is retried after `wait`: it takes no slot meanwhile.
     pub(super) async fn park_key(&self, key: &[u8], lane: &Arc<Lane>, id: EntryId, wait: Duration) {
         let first = self.queues.parked(lane.clone(), id, Some(clock::instant() + wait));
+        self.park_queue(key, Some(first)).await;
+    }
+
+    /// Parks the queue of a key, behind `first` if there is one.
+    async fn park_queue(&self, key: &[u8], first: Option<WaitingEntry>) {
         let unloaded = self.queues.park_all(key, first);
         for priority in Priority::ALL {
             let of_lane = || unloaded.iter().filter(|(lane, _)| lane.priority == priority);
@@ -71,8 +76,11 @@ impl Ordered {
 
     /// Loads the first entry of a key when it is due, and with it others behind it as far as there are slots.
     pub(super) async fn load(&self, key: &[u8], lane: &Arc<Lane>, due: Option<Instant>) -> RedisResult<()> {
-        if let Some(due) = due {
-            self.pause(due.saturating_duration_since(clock::instant())).await;
+        let wait = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(clock::instant()));
+        if !wait.is_zero() {
+            // It may have been recovered when later entries were in memory already: they take no slots meanwhile.
+            self.park_queue(key, None).await;
+            self.pause(wait).await;
         }
         let slot = if self.should_stop() { None } else { self.acquire_slot().await };
         let Some(slot) = slot else {

@@ -185,3 +185,63 @@ async fn a_listener_reads_a_bounded_number_of_entries_ahead_of_a_key_that_hangs(
     assert_eq!(handled.load(Ordering::Acquire), SENT, "each came once");
     mq.shutdown().await.unwrap();
 }
+
+/// Adds an entry for each key with the number 0, and has another consumer read them: the listener finds that the group moved.
+fn steal(redis: &Redis, keys: &[&str]) {
+    let script = "for i = 1, #ARGV do redis.call('XADD', KEYS[1], '*', 'body', '{\"number\":0}', 'key', ARGV[i]) end \
+                  return #redis.call('XREADGROUP', 'GROUP', 'redis-mq', 'stranger', 'STREAMS', KEYS[1], '>')[1][2]";
+    let read: usize = redis.run(&[&["EVAL", script, "1", "order"], keys].concat());
+    assert_eq!(read, keys.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_is_recovered_before_loaded_entries_of_its_key_takes_no_slots_of_other_keys() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let settings = Settings { concurrency: 1, ..settings(Duration::from_secs(3_600)) };
+    let mq = connect(&redis, settings).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let (handled, mut inbox) = mpsc::unbounded_channel();
+    let handler = {
+        let gate = gate.clone();
+        move |order: Entry<Order>| {
+            let (gate, handled) = (gate.clone(), handled.clone());
+            async move {
+                let key = order.text("key").unwrap_or_default().to_owned();
+                if key == "a" && order.value.number == 1 {
+                    gate.acquire().await.map_err(|_| "closed")?.forget();
+                }
+                let report = (key, order.value.number, order.attempt());
+                handled.send(report).map_err(|_| "nobody listens")
+            }
+        }
+    };
+    let _listener = mq.listener("order", handler).ordered_by_field("key").start().await.unwrap();
+    send(&mq, "good", 0..1).await;
+    expect(&mut inbox, "good", 0..1).await;
+    wait_until("it is acknowledged", || pending(&redis, "order") == 0);
+    steal(&redis, &["a", "b"]);
+    send(&mq, "a", 1..6).await;
+    send(&mq, "b", 1..6).await;
+    wait_until("they are read", || pending(&redis, "order") == 12);
+    // The first entry of either key waits for a retry, and the next recovery finds it.
+    let retry = "for _, one in ipairs(redis.call('XPENDING', KEYS[1], 'redis-mq', '-', '+', 100, 'stranger')) do \
+                 redis.call('ZADD', KEYS[2], redis.call('TIME')[1] * 1000 + 3600000, one[1]) end";
+    redis.run::<()>(&["EVAL", retry, "2", "order", "{order}:mq:due:normal:redis-mq"]);
+    steal(&redis, &["stolen"]);
+    send(&mq, "good", 1..2).await;
+    wait_until("it is recovered, and what follows is read", || pending(&redis, "order") == 14);
+    gate.add_permits(1);
+    let mut first = [next(&mut inbox).await, next(&mut inbox).await, next(&mut inbox).await];
+    first.sort();
+    assert_eq!(
+        first.map(|(key, number, _)| (key, number)),
+        ["a", "b", "good"].map(|key| (key.to_owned(), 1))
+    );
+    send(&mq, "a", 6..30).await;
+    send(&mq, "good", 2..4).await;
+    expect(&mut inbox, "good", 2..4).await;
+    mq.shutdown().await.unwrap();
+}

@@ -9,8 +9,22 @@ use duly_core::{
 
 use super::{Shared, engine::Class, entry, index::Position, journal::Commit, options::PIECE_BYTES};
 
-/// Approximate bytes of an entry without its body.
+/// Approximate bytes of an entry without its body and its properties.
 const ENTRY_GUESS: usize = 192;
+
+fn guessed_bytes(insert: &Insert) -> usize {
+    insert.message.bytes() + ENTRY_GUESS
+}
+
+/// How many messages at the head of a batch are inserted at once: as many as fit, or one. A batch of large messages is not in memory twice.
+fn piece_len(batch: &[Insert]) -> usize {
+    let mut bytes = 0;
+    let fits = batch.iter().take_while(|insert| {
+        bytes += guessed_bytes(insert);
+        bytes <= PIECE_BYTES
+    });
+    fits.count().max(1)
+}
 
 /// One message of a batch while it is inserted.
 struct InsertSlot {
@@ -25,13 +39,7 @@ impl Shared {
         let mut rest = &batch[..];
         let mut last = None;
         while !rest.is_empty() {
-            // A piece at a time, so that a batch of large bodies is not in memory twice.
-            let mut bytes = 0;
-            let fits = rest.iter().take_while(|insert| {
-                bytes += insert.message.body.len() + ENTRY_GUESS;
-                bytes <= PIECE_BYTES
-            });
-            let piece = fits.count().max(1);
+            let piece = piece_len(rest);
             let inserted = self.insert_piece(now, &rest[..piece], &mut answers).await;
             let were_some = answers.contains(&Inserted::Accepted);
             last = Some(inserted.map_err(|error| if were_some { error.in_part() } else { error })?);
@@ -49,8 +57,7 @@ impl Shared {
         batch: &[Insert],
         answers: &mut Vec<Inserted>,
     ) -> Result<Arc<Commit>, StoreError> {
-        let mut bytes =
-            Vec::with_capacity(batch.iter().map(|insert| insert.message.body.len() + ENTRY_GUESS).sum());
+        let mut bytes = Vec::with_capacity(batch.iter().map(guessed_bytes).sum());
         let mut slots = Vec::with_capacity(batch.len());
         let mut known: Option<(Lane, u32)> = None;
         for insert in batch {
@@ -165,5 +172,26 @@ impl Shared {
 
     fn positions(&self, hash: u64) -> Vec<Position> {
         self.engine().index.candidates(hash).map(|(position, _)| position).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::test_bed::message, *};
+
+    #[test]
+    fn a_piece_of_a_batch_is_as_large_as_its_bodies_and_properties() {
+        let inserts = |body: usize, property: usize| -> Vec<Insert> {
+            let one = |number| {
+                let mut message = message("work", number, 0, body);
+                message.properties.put("p", &"x".repeat(property));
+                Insert::new(message)
+            };
+            (0..10).map(one).collect()
+        };
+        assert_eq!(piece_len(&inserts(10, 10)), 10);
+        assert_eq!(piece_len(&inserts(PIECE_BYTES / 4, 0)), 3);
+        assert_eq!(piece_len(&inserts(0, PIECE_BYTES / 4)), 3);
+        assert_eq!(piece_len(&inserts(0, PIECE_BYTES)), 1);
     }
 }

@@ -3,12 +3,17 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 use futures_util::future::join_all;
 
 use super::{RedisStore, call::number, connection::Link, scripts};
+
+/// A shard that has not taken a small write within this time counts as failing. A frozen server answers later than whoever asks for the
+/// health of the store waits.
+const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
 /// What came of the last sweep, and of the small write that goes with it: out of memory, without its master or its disk, Redis answers
 /// questions as ever and refuses changes.
@@ -47,7 +52,10 @@ impl RedisStore {
             return self.check_write(&self.keys.store).await.map(|()| FailingShards::new());
         }
         let shards = self.faults.reachable((0..self.keys.shards()).collect(), |shard| *shard);
-        let check = |shard: u16| async move { (shard, self.check_write(self.keys.one(shard, "meta")).await) };
+        let check = |shard: u16| async move {
+            let write = self.check_write(self.keys.one(shard, "meta"));
+            (shard, tokio::time::timeout(WRITE_WITHIN, write).await.unwrap_or_else(|_| Err(no_answer(shard))))
+        };
         let written = join_all(shards.into_iter().map(check)).await;
         let asked = written.len();
         let refused = |(shard, written): (u16, Result<(), StoreError>)| Some((shard, written.err()?));
@@ -154,6 +162,12 @@ impl RedisStore {
         health.accepting = Err(fault);
         health
     }
+}
+
+fn no_answer(shard: u16) -> StoreError {
+    let what =
+        format!("the server of shard {shard} gave no answer within {WRITE_WITHIN:?}: see whether it is up");
+    StoreError::new(StoreErrorKind::Unanswered, what)
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ impl SqlStore {
         slot: &Slot<'_>,
         rows: &[&Row],
     ) -> Result<(), Fault> {
-        let bytes: usize = rows.iter().map(|row| row.record.message.body.len()).sum();
+        let bytes: usize = rows.iter().map(|row| row.record.message.bytes()).sum();
         let is_plain = !rows.iter().any(|row| row.has_past);
         if self.dialect() == Dialect::Postgres && bytes <= BYTES_MAX && is_plain {
             return self.insert_at_once(session, now, slot, rows, accepted(rows, 0)).await;

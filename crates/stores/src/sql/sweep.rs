@@ -58,11 +58,12 @@ impl SqlStore {
         self.check_open()?;
         let answered_before = self.room.ask();
         // What was claimed without an answer counts no attempt, also if its lease has ended.
-        report_failed("release of unconfirmed claims", self.release_unconfirmed(now).await);
+        let unconfirmed = self.release_unconfirmed(now).await;
         let found = self.read(|borrowed| Box::pin(self.sweep_rows(borrowed.session))).await?;
         let tick = self.time.tick(now);
         let is_over = |end: i64| end as u64 <= tick;
-        let over: Vec<_> = found.leases.iter().filter(|(_, end)| is_over(*end)).map(|(id, _)| id).collect();
+        let ends = |(id, end): &&(MessageId, i64)| is_over(*end) && !unconfirmed.contains(id);
+        let over: Vec<_> = found.leases.iter().filter(ends).map(|(id, _)| id).collect();
         let (ended, damaged) = if over.is_empty() {
             (0, 0)
         } else {

@@ -15,6 +15,7 @@ use super::{
     fault::Fault,
     row::{Bodies, Row},
     settle::put_back,
+    sweep::report_failed,
     write::Locked,
 };
 
@@ -65,6 +66,11 @@ impl UnconfirmedCalls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().take(BATCH_MAX).cloned().collect()
     }
 
+    /// All messages that were perhaps claimed.
+    fn ids(&self) -> HashSet<MessageId> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(_, id)| id.clone()).collect()
+    }
+
     fn clear(&self, cleared: &HashSet<(i64, MessageId)>) {
         self.0
             .lock()
@@ -74,8 +80,17 @@ impl UnconfirmedCalls {
 }
 
 impl SqlStore {
-    /// Releases what was claimed without an answer: no message was delivered, so no attempt counts.
-    pub(super) async fn release_unconfirmed(&self, now: Now) -> Result<(), StoreError> {
+    /// Releases what was claimed without an answer: no message was delivered, so no attempt counts. Returns what is still unconfirmed
+    /// because that failed.
+    pub(super) async fn release_unconfirmed(&self, now: Now) -> HashSet<MessageId> {
+        let released = self.try_release_unconfirmed(now).await;
+        match report_failed("release of unconfirmed claims", released) {
+            Some(()) => HashSet::new(),
+            None => self.unconfirmed.ids(),
+        }
+    }
+
+    async fn try_release_unconfirmed(&self, now: Now) -> Result<(), StoreError> {
         loop {
             let unconfirmed = self.unconfirmed.some();
             if unconfirmed.is_empty() {

@@ -13,7 +13,7 @@ use super::{
 
 /// Statements come in these sizes only, so that the database knows them when they come again.
 const SIZES: [usize; 4] = [100, 20, 5, 1];
-/// Bytes of bodies in one statement at most: servers refuse packets that are too large.
+/// Bytes of bodies and properties in one statement at most: servers refuse packets that are too large.
 pub(super) const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Splits items into parts for one statement each.
@@ -117,7 +117,7 @@ impl SqlStore {
 
     /// Puts new rows there. If one of the ids is known, that is a [`Fault::DuplicateId`], and some of the others may be there.
     pub(super) async fn put(&self, session: &mut Session, now: Now, rows: &[&Row]) -> Result<(), Fault> {
-        for part in parts(rows, |row| row.record.message.body.len()) {
+        for part in parts(rows, |row| row.record.message.bytes()) {
             if session.run(self.insertion(now, part)).await? < part.len() as u64 {
                 return Err(Fault::DuplicateId);
             }

@@ -16,6 +16,8 @@ use crate::bed::{claim, deliver, id, insert, lane, message, now, open};
 
 const COUNT: u64 = 100;
 const LEASE: Duration = Duration::from_secs(30);
+/// After five seconds a node gives a health check up. The client gives a frozen server as long.
+const HEALTH_WITHIN: Duration = Duration::from_secs(4);
 
 /// Three servers that go on when one of them is killed, which loses nothing by it.
 fn cluster() -> Cluster {
@@ -92,6 +94,28 @@ fn shards_of_other_masters_go_on_while_one_is_missing() {
             assert!(back >= COUNT as usize - there, "{back}");
         });
     }
+}
+
+#[test]
+fn a_frozen_server_degrades_the_store_before_its_health_check_is_given_up() {
+    if !redis::installed() {
+        return;
+    }
+    let cluster = cluster();
+    let frozen = (cluster.owner(cluster.slot("duly:{main}:store")) + 1) % 3;
+    let lost = shards_of(&cluster, frozen);
+    block_on(async {
+        let store = open(&cluster.url(), Options::new(1)).await.unwrap();
+        insert(&store, (0..COUNT).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        assert_eq!(store.health().await.degraded, None);
+        cluster.nodes()[frozen].pause();
+        let health = tokio::time::timeout(HEALTH_WITHIN, store.health()).await;
+        cluster.nodes()[frozen].cont();
+        let health = health.expect("an answer before the check is given up");
+        assert_eq!(health.whole(), Ok(()), "the other masters work");
+        let degraded = health.degraded.unwrap();
+        assert!(degraded.what.starts_with(&format!("{} of 16 shards fail", lost.len())), "{degraded}");
+    });
 }
 
 #[test]

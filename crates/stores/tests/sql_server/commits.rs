@@ -23,6 +23,22 @@ async fn at_the_wire(bed: &Bed) -> (Proxy, SqlStore) {
     (wire, store)
 }
 
+/// The database makes a claim, and its caller gives up before the answer.
+async fn give_up_a_claim(wire: &Proxy, store: &SqlStore) {
+    wire.cut_after(b"COMMIT", 1);
+    wire.then_hold();
+    tokio::select! {
+        _ = claim(store, 1, 10) => panic!("the wire is held"),
+        () = async {
+            // The database makes the claim a moment before the wire breaks and is held.
+            while wire.needles_met() == 0 {
+                tokio::task::yield_now().await;
+            }
+        } => {}
+    }
+    wire.release();
+}
+
 /// How the wire breaks at a commit.
 type Break = fn(&Proxy);
 const BREAKS: [Break; 2] = [|wire| wire.cut_after(b"COMMIT", 1), |wire| wire.cut_before(b"COMMIT", 1)];
@@ -229,23 +245,41 @@ both! {
         assert!(again.iter().all(|leased| leased.attempt == 1 && leased.lost == LeaseLoss::None));
     }
 
+    fn claims_without_an_answer_that_cannot_be_released_yet_count_no_attempt_when_their_leases_end(bed: shared) {
+        let (wire, store) = at_the_wire(&bed).await;
+        insert(&store, messages(10)).await.unwrap();
+        let held = claim(&store, 1, 1).await.unwrap().messages;
+        give_up_a_claim(&wire, &store).await;
+        // A release changes rows that lost nothing; the end of a lease makes suspects of them.
+        bed.sql(bed.words(
+            "CREATE TRIGGER stuck BEFORE UPDATE ON delay_message FOR EACH ROW \
+             SET NEW.lost = IF(NEW.lost = 0, (SELECT 1 UNION SELECT 2), NEW.lost)",
+            "CREATE FUNCTION stuck() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.lost = 0 THEN \
+             RAISE EXCEPTION 'stuck'; END IF; RETURN NEW; END $$; \
+             CREATE TRIGGER stuck BEFORE UPDATE ON delay_message FOR EACH ROW EXECUTE FUNCTION stuck()",
+        ));
+        let over = LEASE.as_millis() as u64 + 1_000;
+        let swept = store.sweep(now(over), &[lane("work")]).await.unwrap();
+        assert_eq!((swept.leases_ended, totals(&store).await.in_flight), (1, 9), "only the one with an answer");
+        bed.sql(bed.words("DROP TRIGGER stuck", "DROP TRIGGER stuck ON delay_message"));
+        assert_eq!(store.sweep(now(over), &[lane("work")]).await.unwrap().leases_ended, 0);
+        for _ in 0..3 {
+            let again = claim(&store, over, 10).await.unwrap().messages;
+            for leased in again {
+                let was_held = held[0].message.id == leased.message.id;
+                let expected = if was_held { (2, LeaseLoss::InBatch) } else { (1, LeaseLoss::None) };
+                assert_eq!((leased.attempt, leased.lost), expected);
+            }
+        }
+        assert_eq!(totals(&store).await.in_flight, 12, "with the two that were there");
+    }
+
     fn a_claim_that_its_caller_gave_up_is_handed_back_too(bed: shared) {
         let (wire, store) = at_the_wire(&bed).await;
         insert(&store, messages(10)).await.unwrap();
         let other = bed.store(2).await;
-        wire.cut_after(b"COMMIT", 1);
-        wire.then_hold();
-        tokio::select! {
-            _ = claim(&store, 1, 10) => panic!("the wire is held"),
-            () = async {
-                // The database makes the claim a moment before the wire breaks and is held.
-                while wire.needles_met() == 0 {
-                    tokio::task::yield_now().await;
-                }
-                assert_eq!(totals(&other).await.in_flight, 10, "the database made the claim");
-            } => {}
-        }
-        wire.release();
+        give_up_a_claim(&wire, &store).await;
+        assert_eq!(totals(&other).await.in_flight, 10, "the database made the claim");
         store.sweep(now(2), &[lane("work")]).await.unwrap();
         let again = claim(&other, 3, 10).await.unwrap().messages;
         assert_eq!(again.len(), 10);
