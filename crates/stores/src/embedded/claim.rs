@@ -33,6 +33,15 @@ type PopResult = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>
 /// What is due and was taken, and what must be passed over before there can be more.
 type DueMessages = (Vec<Popped>, Option<UnreadPart>);
 
+/// What a claim does at the head of a backlog that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AtUnread {
+    /// It waits until that is passed over.
+    Wait,
+    /// That failed: what is in memory goes out.
+    GoOn,
+}
+
 /// A message that was taken out of its lane and is not decoded yet.
 struct Popped {
     token: u64,
@@ -42,7 +51,13 @@ struct Popped {
 
 impl Engine {
     /// Takes what is due in a lane, in order.
-    fn pop_due(&mut self, number: u32, claim: &Claim, patient: bool) -> Result<DueMessages, StoreError> {
+    fn pop_due(
+        &mut self,
+        number: u32,
+        claim: &Claim,
+        patient: bool,
+        at_unread: AtUnread,
+    ) -> Result<DueMessages, StoreError> {
         let now = self.now.wall();
         let end = self.lease_end(claim.lease);
         let limit = claim.limit.min(self.in_flight_room(number));
@@ -54,6 +69,7 @@ impl Engine {
         let (mut failed, mut blocked_by) = (None, None);
         // If the backlog cannot be read now, what is in memory goes out all the same.
         let mut refill = |engine: &mut Self| match engine.refill(number, now) {
+            Ok(head) if head.unread.is_some() && at_unread == AtUnread::GoOn => (None, false),
             Ok(head) => {
                 blocked_by = head.unread;
                 (head.key, head.unread.is_some())
@@ -285,6 +301,7 @@ impl Shared {
 
     /// Takes what is due out of its lane. Waits a little if the background thread is still loading it.
     async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<PopResult>, StoreError> {
+        let mut failed = None;
         for round in 0.. {
             let moved = self.moved.notified();
             tokio::pin!(moved);
@@ -312,7 +329,11 @@ impl Shared {
                 if room == 0 && claim.holder.is_client() && engine.is_due(number) {
                     return Err(too_many(&claim.lane));
                 }
-                let (popped, blocked_by) = engine.pop_due(number, claim, round < ROUNDS_MAX)?;
+                let at_unread = if failed.is_some() { AtUnread::GoOn } else { AtUnread::Wait };
+                let (popped, blocked_by) = engine.pop_due(number, claim, round < ROUNDS_MAX, at_unread)?;
+                if let Some(error) = failed.take_if(|_| popped.is_empty()) {
+                    return Err(error);
+                }
                 let next = engine.next_due(number).filter(|_| room > popped.len());
                 let coming = next.is_some_and(|next| next <= now.wall()) && claim.limit > 0;
                 if !popped.is_empty() || !coming || round == ROUNDS_MAX {
@@ -325,7 +346,8 @@ impl Shared {
                 blocked_by.map(|unread| (number, unread))
             };
             match blocked_by {
-                Some((lane, unread)) => self.pass_over_backlog(lane, &unread).await?,
+                // One failure keeps nothing in memory from going out.
+                Some((lane, unread)) => failed = self.pass_over_backlog(lane, &unread).await.err(),
                 None => moved.await,
             }
         }

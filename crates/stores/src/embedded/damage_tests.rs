@@ -115,3 +115,46 @@ fn a_damaged_message_that_the_disk_cannot_read_keeps_no_other_from_becoming_a_de
         assert!(bed.shared.get(&[id(0)]).await.unwrap()[0].is_some());
     });
 }
+
+/// The disk fails to read the rest of the run behind its damaged head, or the keys of the run.
+#[test]
+fn a_backlog_that_cannot_be_read_behind_a_damaged_entry_keeps_nothing_in_memory_from_going_out() {
+    const COUNT: u64 = 1_000;
+    const ZEROED: u64 = 80 << 10;
+    for in_keys in [false, true] {
+        testkit::block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Arc::new(ReadWatch::default());
+            // All in one run.
+            let options = Options { chunk_bytes: 128 << 10, ..tiny() };
+            let mut bed =
+                Bed::open(dir.path(), Options { disk: HookedDisk::on(RealDisk, disk.clone()), ..options });
+            bed.insert(0, (0..COUNT).map(|number| message("work", number, 0, 100))).await;
+            bed.rounds_until_rest();
+            let (table, from, end, data) = {
+                let engine = bed.shared.engine();
+                let lane = engine.lanes.iter().find(|lane| lane.first_extent().is_some()).unwrap();
+                let (_, extent) = lane.first_extent().unwrap();
+                let data = engine.tables.get(extent.table).unwrap().data().clone();
+                (extent.table, extent.next, extent.end, data)
+            };
+            assert!(from + ZEROED < end, "more than one read");
+            data.write_at(&[0; ZEROED as usize], from).unwrap();
+            let bad = match in_keys {
+                true => (format!("table-{table}.keys"), 0..u64::MAX),
+                false => (format!("table-{table}.data"), from + ZEROED..u64::MAX),
+            };
+            *locked(&disk.bad) = Some(bad);
+            bed.insert(600, (COUNT..COUNT + 5).map(|number| message("work", number, 500, 100))).await;
+            let before = bed.claim(1_000, "work", 2_000).await.messages.len() as u64;
+            let behind = bed.claim(1_000, "work", 2_000).await.messages;
+            let ids: Vec<_> = behind.into_iter().map(|leased| leased.message.id).collect();
+            assert_eq!(ids, (COUNT..COUNT + 5).map(id).collect::<Vec<_>>());
+            let error = bed.try_claim(1_000, "work", 2_000).await.unwrap_err();
+            assert!(error.what.contains("a bad sector"), "{error}");
+            *locked(&disk.bad) = None;
+            let rest = bed.claim(1_000, "work", 2_000).await.messages.len() as u64;
+            assert_eq!(before + rest + bed.shared.engine().damaged.total(), COUNT);
+        });
+    }
+}

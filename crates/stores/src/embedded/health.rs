@@ -1,10 +1,15 @@
 //! The health of the store, and guards that close it if one of its threads panics.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 
-use super::{EmbeddedStore, Shared, engine::Engine, locked, stall::STALLED_AFTER};
+use super::{
+    EmbeddedStore, Shared,
+    engine::Engine,
+    locked,
+    stall::{BACKGROUND_STALLED_AFTER, JOURNAL_STALLED_AFTER},
+};
 
 /// Held by a thread of the store while it runs.
 pub(super) struct ThreadGuard<'a> {
@@ -81,12 +86,12 @@ impl Engine {
             health.claiming = Err(StoreError::new(StoreErrorKind::Full, what));
         }
         if self.stalls.is_journal_stalled(self.journal.writing_at(), self.now.mono()) {
-            let error = stalled("a write to the journal");
+            let error = stalled("a write to the journal", JOURNAL_STALLED_AFTER);
             health.accepting = Err(error.clone());
             health.claiming = Err(error);
         }
         if self.stalls.is_background_stalled(self.now.mono()) {
-            health.background = Err(stalled("a step of background work"));
+            health.background = Err(stalled("a step of background work", BACKGROUND_STALLED_AFTER));
         }
         if let Some(unread) = self.tables.blocked().unread() {
             let what = format!("{unread}; its messages wait, all others go on; look at the disk");
@@ -101,8 +106,8 @@ impl Engine {
     }
 }
 
-fn stalled(what: &str) -> StoreError {
-    let what = format!("{what} has not returned for more than {STALLED_AFTER:?}; look at the disk");
+fn stalled(what: &str, limit: Duration) -> StoreError {
+    let what = format!("{what} has not returned for more than {limit:?}; look at the disk");
     StoreError::new(StoreErrorKind::Unavailable, what)
 }
 
@@ -267,9 +272,9 @@ mod tests {
             let watch = async {
                 disk.wait_for_call();
                 store.sweep(now(1_000), &[]).await.unwrap();
-                store.sweep(now(5_000), &[]).await.unwrap();
+                store.sweep(now(10_000), &[]).await.unwrap();
                 assert_eq!(store.health().await.whole(), Ok(()), "a slow sync");
-                store.sweep(now(6_001), &[]).await.unwrap();
+                store.sweep(now(11_001), &[]).await.unwrap();
                 let health = store.health().await;
                 let error = health.accepting.unwrap_err();
                 assert!(error.what.starts_with("a write to the journal has not returned"), "{error}");
@@ -295,9 +300,9 @@ mod tests {
             store.insert(now(0), batch.collect()).await.unwrap();
             disk.wait_for_call();
             store.sweep(now(1_000), &[]).await.unwrap();
-            store.sweep(now(5_000), &[]).await.unwrap();
+            store.sweep(now(30_000), &[]).await.unwrap();
             assert_eq!(store.health().await.whole(), Ok(()), "a long step");
-            store.sweep(now(6_001), &[]).await.unwrap();
+            store.sweep(now(31_001), &[]).await.unwrap();
             let health = store.health().await;
             let error = health.background.unwrap_err();
             assert!(error.what.starts_with("a step of background work has not returned"), "{error}");

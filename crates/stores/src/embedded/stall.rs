@@ -12,8 +12,11 @@ use duly_core::Monotonic;
 
 use super::index::Position;
 
-/// Work whose step is under way for longer than this counts as stalled: a frame of the journal, or a step of background work.
-pub(super) const STALLED_AFTER: Duration = Duration::from_secs(5);
+/// A frame of the journal that is under way for longer than this counts as stalled: as long as a call of a store may have no result.
+pub(super) const JOURNAL_STALLED_AFTER: Duration = Duration::from_secs(10);
+/// The same for a step of background work. One of them writes and syncs a whole segment or run, which takes a slow disk many seconds,
+/// and no caller waits for it before it is late by far.
+pub(super) const BACKGROUND_STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// Tracks since when the current step of some work is under way. The store reads no clock: a step counts from the first call that sees it.
 #[derive(Debug)]
@@ -36,10 +39,10 @@ impl<S: PartialEq> StallWatch<S> {
         }
     }
 
-    /// Whether `step`, which is still under way at `now`, has been for too long.
-    fn is_stalled(&self, step: Option<S>, now: Monotonic) -> bool {
+    /// Whether `step`, which is still under way at `now`, has been for longer than `limit`.
+    fn is_stalled(&self, step: Option<S>, now: Monotonic, limit: Duration) -> bool {
         let is_same = |(seen, _): &&(S, Monotonic)| step.is_some_and(|step| step == *seen);
-        self.seen.as_ref().filter(is_same).is_some_and(|(_, since)| now.since(*since) > STALLED_AFTER)
+        self.seen.as_ref().filter(is_same).is_some_and(|(_, since)| now.since(*since) > limit)
     }
 }
 
@@ -64,11 +67,11 @@ impl Stalls {
     }
 
     pub(super) fn is_journal_stalled(&self, writing_at: Option<Position>, now: Monotonic) -> bool {
-        self.journal.is_stalled(writing_at, now)
+        self.journal.is_stalled(writing_at, now, JOURNAL_STALLED_AFTER)
     }
 
     pub(super) fn is_background_stalled(&self, now: Monotonic) -> bool {
-        self.background.is_stalled(self.steps.current(), now)
+        self.background.is_stalled(self.steps.current(), now, BACKGROUND_STALLED_AFTER)
     }
 }
 
@@ -115,17 +118,19 @@ mod tests {
     fn a_step_is_stalled_once_it_is_seen_for_too_long_and_no_longer_than_it_lasts() {
         let at = |ms: u64| Monotonic::from_micros(ms * 1_000);
         let mut watch = StallWatch::default();
+        let is_stalled =
+            |watch: &StallWatch<u64>, step, ms| watch.is_stalled(step, at(ms), Duration::from_secs(5));
         watch.observe(Some(1), at(0));
         watch.observe(Some(1), at(5_000));
-        assert!(!watch.is_stalled(Some(1), at(5_000)));
-        assert!(watch.is_stalled(Some(1), at(5_001)));
-        assert!(!watch.is_stalled(Some(2), at(5_001)), "the next step has begun");
-        assert!(!watch.is_stalled(None, at(5_001)), "the work is done");
+        assert!(!is_stalled(&watch, Some(1), 5_000));
+        assert!(is_stalled(&watch, Some(1), 5_001));
+        assert!(!is_stalled(&watch, Some(2), 5_001), "the next step has begun");
+        assert!(!is_stalled(&watch, None, 5_001), "the work is done");
         watch.observe(Some(2), at(60_000));
-        assert!(!watch.is_stalled(Some(2), at(60_000)), "it was not seen before");
+        assert!(!is_stalled(&watch, Some(2), 60_000), "it was not seen before");
         watch.observe(None, at(61_000));
         watch.observe(Some(2), at(70_000));
-        assert!(!watch.is_stalled(Some(2), at(70_000)));
+        assert!(!is_stalled(&watch, Some(2), 70_000));
     }
 
     #[test]
@@ -136,7 +141,7 @@ mod tests {
         for ms in (0..60_000).step_by(1_000) {
             let now = Monotonic::from_micros(ms * 1_000);
             watch.observe(steps.current(), now);
-            assert!(!watch.is_stalled(steps.current(), now));
+            assert!(!watch.is_stalled(steps.current(), now, Duration::from_secs(5)));
             steps.finish_step();
         }
         drop(round);

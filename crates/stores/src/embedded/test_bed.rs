@@ -4,7 +4,7 @@ use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
 use duly_core::{
     Body, Lane, MessageId, Monotonic, Now, SinkName, StoredMessage, Timestamp, Topic,
-    store::{Claim, Claimed, Holder, Insert, Inserted},
+    store::{Claim, Claimed, Holder, Insert, Inserted, StoreError},
 };
 
 use super::{Options, Shared, background, lanes::HotEntry, recover, writer};
@@ -67,9 +67,14 @@ impl Bed {
     }
 
     pub(super) async fn claim(&self, at: u64, topic: &str, limit: usize) -> Claimed {
+        self.try_claim(at, topic, limit).await.unwrap()
+    }
+
+    /// The same where the disk may fail.
+    pub(super) async fn try_claim(&self, at: u64, topic: &str, limit: usize) -> Result<Claimed, StoreError> {
         let lane = Lane::Queue(Topic::parse(topic).unwrap());
         let claim = Claim { lane, limit, lease: Duration::from_secs(60), holder: Holder::Process };
-        self.shared.claim(now(at), claim).await.unwrap()
+        self.shared.claim(now(at), claim).await
     }
 
     /// One round of background work.
