@@ -156,7 +156,7 @@ mod tests {
     use crate::auth::{Role, Token};
 
     fn memory(names: &[&str]) -> (AnswerMemory, Tokens) {
-        let token = |name: &&str| Token::new(*name, *name, &[Role::Consume], &["t*"]);
+        let token = |name: &&str| Token::new(name, name, &[Role::Consume], &["t*"]);
         let tokens = Tokens::new(names.iter().map(token).collect());
         (AnswerMemory::new(100 << 10, &tokens), tokens)
     }

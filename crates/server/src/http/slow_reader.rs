@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, timeout},
 };
 
 /// How long an answer may hold memory without a byte read or written.
@@ -58,12 +58,13 @@ impl ReaderLimits {
         let (begin, before) = (Instant::now(), moved.load(Relaxed));
         loop {
             let end = begin + self.held_max(moved.load(Relaxed).saturating_sub(before));
-            if Instant::now() >= end {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return true;
             }
-            tokio::select! {
-                _ = unread.wait_for(|bytes| *bytes == 0) => return false,
-                () = sleep_until(end) => {}
+            // What the client reads meanwhile moves the end.
+            if timeout(left, unread.wait_for(|bytes| *bytes == 0)).await.is_ok() {
+                return false;
             }
         }
     }

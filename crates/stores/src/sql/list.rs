@@ -25,9 +25,9 @@ impl SqlStore {
         // A search for few messages among many reads more rows than fit on a page.
         let filters = query.sink.is_some() || query.topic.is_some();
         let read = if filters { READ_MAX } else { limit + 1 };
-        let (mut records, mut last) = (Vec::new(), None);
+        let mut records = Vec::new();
         let (mut part, mut left, mut step) = (query.clone(), read, STEP_FIRST.min(read));
-        loop {
+        let last = loop {
             let asked = &part;
             let (found, end) =
                 self.read(|borrowed| Box::pin(self.read_page(borrowed.session, asked, step))).await?;
@@ -36,13 +36,12 @@ impl SqlStore {
             step = (Page::BYTES_MAX / (bytes / step).max(1)).clamp(16, READ_MAX).min(left);
             records
                 .extend(found.rows.into_iter().map(|row| row.record).filter(|r| query.matches(&r.message)));
-            last = end;
             let is_full = records.len() > limit || Page::fitting(&records) < records.len();
-            if is_full || last.is_none() || step == 0 {
-                break;
+            if is_full || end.is_none() || step == 0 {
+                break end;
             }
-            part.after.clone_from(&last);
-        }
+            part.after = end;
+        };
         let next = if records.len() > limit {
             records.truncate(limit);
             records.last().map(|record| (record.message.due, record.message.id.clone()))
