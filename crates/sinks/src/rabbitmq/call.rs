@@ -399,7 +399,7 @@ mod tests {
         let run = async |failure: SinkError| {
             let open = |job: &u64, wait| {
                 waits.borrow_mut().push(wait);
-                std::future::ready(if job % 2 == 0 { Ok(()) } else { Err(failure.clone()) })
+                std::future::ready(if job.is_multiple_of(2) { Ok(()) } else { Err(failure.clone()) })
             };
             let left = publish_each(vec![1, 2, 3, 4], open, |(), job| published.borrow_mut().push(job)).await;
             left.into_iter().map(|(job, _)| job).collect::<Vec<_>>()
