@@ -87,6 +87,7 @@ mod message;
 mod nack;
 mod options;
 mod queue;
+mod queue_arguments;
 mod receipt_cache;
 mod shutdown;
 mod spans;

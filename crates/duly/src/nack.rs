@@ -10,7 +10,7 @@ use duly_core::{
 
 use crate::{
     Duly, Error,
-    queue::parse,
+    queue_arguments::parse,
     store_monitor::{CallKind, StoreCall},
 };
 

@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use duly_core::{
-    ErrorCode, Invalid, Lane, MessageId, Monotonic, Now, Receipt, Topic,
+    Lane, MessageId, Monotonic, Now, Receipt, Topic,
     schedule::{DeliveryTerms, LaneSettings, Triage, triage, wait_after_loss},
     store::{Claim, ClaimBudget, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
@@ -18,6 +18,7 @@ use crate::{
     Duly, Error,
     counters::add,
     events::Event,
+    queue_arguments::{parse, topics},
     receipt_cache::CachedDelivery,
     seconds,
     store_monitor::{CallKind, StoreCall},
@@ -119,7 +120,7 @@ impl Duly {
             notified.iter_mut().for_each(|notified| _ = notified.as_mut().enable());
             let next_claim = match self.claim_or_release(&topics, &want).await? {
                 ClaimOutcome::Received(mut pending) => {
-                    let received = pending.hand_out(&mut fits);
+                    let received = pending.take_fitting(&mut fits);
                     if received.is_empty()
                         && let Some(released) = pending.release()
                     {
@@ -431,7 +432,7 @@ impl ReleaseOnDrop {
     }
 
     /// The messages that fit, which now count as handed out. The others stay.
-    fn hand_out(&mut self, fits: impl FnMut(&Received) -> bool) -> Vec<Received> {
+    fn take_fitting(&mut self, fits: impl FnMut(&Received) -> bool) -> Vec<Received> {
         let (received, others) = std::mem::take(&mut self.received).into_iter().partition(fits);
         self.received = others;
         let counters = &self.duly.inner.parts.events.counters;
@@ -477,20 +478,6 @@ fn received_from(leased: LeasedMessage, late_us: u64) -> Received {
     Received { receipt, attempt, late_us, message: leased.message }
 }
 
-/// The queues to receive from, each once.
-fn topics<Q: AsRef<str>>(queues: &[Q]) -> Result<Vec<Topic>, Invalid> {
-    if queues.is_empty() || queues.len() > Receive::QUEUES_MAX {
-        let detail =
-            format!("one call receives from 1 to {} queues, not {}", Receive::QUEUES_MAX, queues.len());
-        return Err(Invalid::new(ErrorCode::TooMany, "topics", detail));
-    }
-    let mut topics =
-        queues.iter().map(|queue| Topic::parse_new(queue.as_ref())).collect::<Result<Vec<_>, _>>()?;
-    topics.sort_unstable();
-    topics.dedup();
-    Ok(topics)
-}
-
 /// Waits until any of them is notified.
 async fn any_notified(notified: &mut [Pin<Box<Notified<'_>>>]) {
     std::future::poll_fn(|context| {
@@ -498,12 +485,4 @@ async fn any_notified(notified: &mut [Pin<Box<Notified<'_>>>]) {
         if is_notified { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-}
-
-pub(crate) fn parse<R: AsRef<str>>(receipts: &[R]) -> Result<Vec<Receipt>, Invalid> {
-    let parse = |(index, receipt): (usize, &R)| {
-        let at = |fault: Invalid| Invalid::new(fault.code, format!("receipts[{index}]"), fault.detail);
-        receipt.as_ref().parse().map_err(at)
-    };
-    receipts.iter().enumerate().map(parse).collect()
 }

@@ -216,7 +216,7 @@ async fn what_a_receiver_did_not_take_out_any_more_goes_back_and_counts_no_try()
         let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(receive.as_mut().poll(cx))).await;
         assert!(begun.is_pending());
         bench.calm().await;
-        assert_eq!(bench.duly.stats().handed_out, 1, "it is on its way");
+        assert_eq!(bench.duly.totals().await.unwrap().in_flight, 1, "it is claimed");
     }
     bench.calm().await;
     let received = bench.duly.receive("order", Receive::default()).await.unwrap();
