@@ -295,7 +295,9 @@ mod tests {
     async fn read_slowly(limits: ReaderLimits, bytes_at_once: usize) -> (usize, usize) {
         let (memory, http) = (AnswerMemory::new(8 << 20, &Tokens::new(Vec::new())), http1::Builder::new());
         let (near, mut far) = duplex(bytes_at_once);
-        let watcher = GracefulShutdown::new().watcher();
+        // It lives on: dropped, it tells connections to end.
+        let shutdown = GracefulShutdown::new();
+        let watcher = shutdown.watcher();
         let answer = async |_| {
             answer::json_in(memory.share(&Caller::anyone()).wait(8 << 20).await, &"x".repeat(8 << 20))
         };
@@ -307,7 +309,8 @@ mod tests {
                 read += bytes;
             }
         };
-        tokio::join!(served, reads);
+        tokio::join!(reads, served);
+        drop(shutdown);
         (read, memory.free())
     }
 

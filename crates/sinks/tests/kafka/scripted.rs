@@ -158,7 +158,10 @@ async fn a_producer_that_ended_is_about_no_topic_and_the_next_call_makes_another
     ];
     for (kind, (first, next)) in [Unknown, Misconfigured].into_iter().zip(answered(&answers).await) {
         let error = first.unwrap_err();
-        assert_eq!((error.kind, error.scope), (kind, Target), "{error}");
+        // A record that may have been sent before the producer ended is unknown, whatever ended it.
+        let may_be_sent = error.kind == Unknown && error.to_string().contains("PurgeQueue");
+        assert!(error.kind == kind || may_be_sent, "{error}");
+        assert_eq!(error.scope, Target, "{error}");
         next.unwrap();
     }
 }
