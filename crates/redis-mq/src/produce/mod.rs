@@ -28,7 +28,7 @@ impl RedisMq {
     /// [`Unanswered`](Error::Unanswered): the entry may exist. A send that is repeated then appends a second entry: a
     /// stream knows no ids of messages. Give the [`Message`] an [id](Message::id), and both entries have the same
     /// `duly-id`, by which consumers recognise the copy. A Cluster connection repeats the call by itself, with the same
-    /// `duly-id`. Only [`delay_send_message`](Self::delay_send_message) with an id is one message however often it is
+    /// `duly-id`. Only `delay_send_message` with an id is one message however often it is
     /// repeated.
     ///
     /// Cancel safety: dropped midway, the entry may exist or not. Only a [`Message`] with an [id](Message::id) can be
