@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use duly_core::{State, Timestamp, store::Changed};
 
 use crate::{
-    decide::{CopyOutcome, DeadOutcome, Why, after_cancel, after_purge, is_another, of_dead_copy, of_parked},
+    decide::{
+        CopyOutcome, DeadOutcome, WithdrawReason, after_cancel, after_purge, is_another, of_dead_copy,
+        of_parked,
+    },
     instants::Instants,
     world::{Both, Call, DUE, Source, Target, World, accepted},
 };
@@ -152,7 +155,7 @@ impl Protocol {
 
     fn may_drop(&self, both: &Both, outcome: CopyOutcome) -> bool {
         match outcome {
-            CopyOutcome::Drop(Why::AtSource | Why::Cancelled) => true,
+            CopyOutcome::Drop(WithdrawReason::AtSource | WithdrawReason::Cancelled) => true,
             CopyOutcome::Stay => {
                 self.broken == Some(Broken::DropsInFlight) && both.source == Source::InFlight
             }
