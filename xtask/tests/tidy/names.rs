@@ -121,7 +121,7 @@ const BANNED_IN_RENAMED: [(&str, &str); 42] = [
     ("unconnected", "on_connect"),
 ];
 
-const RENAMED: [&str; 9] = [
+const RENAMED: [&str; 10] = [
     "crates/core",
     "crates/duly",
     "crates/redis-mq",
@@ -130,6 +130,7 @@ const RENAMED: [&str; 9] = [
     "crates/server/src",
     "crates/cli/src",
     "crates/stores",
+    "crates/conformance",
     "crates/testkit",
 ];
 
@@ -165,7 +166,7 @@ const BANNED_IN_PORTS: [(&str, &str); 28] = [
     ("wishes", "requests or changes"),
 ];
 
-const PORTS: [&str; 3] = ["crates/sinks", "crates/stores", "crates/testkit"];
+const PORTS: [&str; 4] = ["crates/conformance", "crates/sinks", "crates/stores", "crates/testkit"];
 
 /// Modules that end in `-ing` and are nouns.
 const NOUNS: [&str; 2] = ["claim_timing", "remoting"];

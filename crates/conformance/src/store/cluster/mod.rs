@@ -17,7 +17,7 @@ pub use self::{
 use super::{
     Lab,
     bench::{BEGIN, message_for, ms},
-    homes::{ServerStore, Wrap, fresh_number},
+    lab::{ServerStore, Wrap, fresh_number},
 };
 
 /// How long a silent node keeps its shards, and how long a claim lasts.

@@ -15,7 +15,7 @@ use duly_core::{
     },
 };
 
-use super::homes::{Home, Wrap};
+use super::lab::{Home, Wrap};
 
 /// When every bench's time begins: the millisecond that the cases call 0.
 pub const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
