@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -11,14 +12,18 @@ use bytes::{Buf, Bytes};
 
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Published by the reader itself: what was acknowledged before this is there before it.
+/// The user property of what the reader itself publishes. Its value is another one at each read: after a kill, the broker sends marks of
+/// earlier reads again.
 const MARK: &str = "mark";
+/// How many messages without an answer there may be at a broker that does not keep their order.
+const WINDOW: u16 = 16;
 
 /// What it read so far.
 pub(crate) struct Reader {
     port: u16,
     topic: String,
     client: String,
+    keeps_order: bool,
     read: Vec<Published>,
 }
 
@@ -35,16 +40,32 @@ pub(crate) struct Published {
 impl Reader {
     /// Of this topic, or of all that this pattern means, from now on.
     pub(crate) fn of(port: u16, topic: &str) -> Self {
-        Self::named("reader", port, topic)
+        Self::subscribed(Self {
+            port,
+            topic: topic.into(),
+            client: "reader".into(),
+            keeps_order: true,
+            read: Vec::new(),
+        })
     }
 
-    /// The same with a session of this name.
-    pub(crate) fn named(client: &str, port: u16, topic: &str) -> Self {
-        let reader = Self { port, topic: topic.into(), client: client.into(), read: Vec::new() };
+    /// The same at Artemis, with a session of this name. Everything comes by QoS 1: with QoS 2, Artemis counts its PUBREL against the
+    /// Receive Maximum, and a PUBCOMP does not make it go on.
+    pub(crate) fn at_artemis(client: &str, port: u16, topic: &str) -> Self {
+        Self::subscribed(Self {
+            port,
+            topic: topic.into(),
+            client: client.into(),
+            keeps_order: false,
+            read: Vec::new(),
+        })
+    }
+
+    fn subscribed(reader: Self) -> Self {
         let (mut stream, _) = reader.connect();
         let mut rest = vec![0, 1, 0];
         put(&mut rest, &reader.topic);
-        rest.push(2);
+        rest.push(if reader.keeps_order { 2 } else { 1 });
         send(&mut stream, 0x82, &rest);
         while packet(&mut stream).0 != 0x90 {}
         put_away(stream);
@@ -52,36 +73,65 @@ impl Reader {
     }
 
     /// Everything that has been published so far, each as often as it came.
+    ///
+    /// The reader publishes a mark and reads until it comes. At Artemis one mark proves nothing: Artemis assigns messages to a
+    /// subscriber in order, but may write them in another (ARTEMIS-6191). There the reader publishes as many marks as the Receive
+    /// Maximum allows without an answer, and answers none before all are there: they leave no room for a message that was assigned
+    /// before them and has not arrived.
     pub(crate) fn read(&mut self) -> Vec<Published> {
         let (mut stream, mut early) = self.connect();
-        // The pattern `orders/#` means `orders`, too.
-        let topic = self.topic.trim_end_matches("/#");
-        let (mut rest, mut properties) = (Vec::new(), vec![0x26]);
-        put(&mut properties, MARK);
-        put(&mut properties, "");
-        put(&mut rest, topic);
-        rest.extend([0, 1, properties.len() as u8]);
-        rest.extend(properties);
-        send(&mut stream, 0x32, &rest);
-        loop {
+        let mark = self.publish_marks(&mut stream);
+        let mut marks = Vec::new();
+        while marks.len() < usize::from(self.marks()) {
             let (first, mut rest) = early.pop_front().unwrap_or_else(|| packet(&mut stream));
             match first >> 4 {
                 3 => {
                     let (id, published) = published(first, &mut rest);
-                    let answer = if published.qos == 2 { 0x50 } else { 0x40 };
-                    send(&mut stream, answer, &id.to_be_bytes());
-                    if published.user.contains_key(MARK) {
-                        break;
+                    let answer = (if published.qos == 2 { 0x50 } else { 0x40 }, id.to_be_bytes());
+                    match published.user.get(MARK) {
+                        Some(value) if *value == mark => {
+                            marks.push(answer);
+                            continue;
+                        }
+                        Some(_) => {}
+                        None => self.read.push(published),
                     }
-                    self.read.push(published);
+                    send(&mut stream, answer.0, &answer.1);
                 }
                 // PUBREL
                 6 => send(&mut stream, 0x70, &rest[..2]),
                 _ => {}
             }
         }
+        for (first, id) in marks {
+            send(&mut stream, first, &id);
+        }
         put_away(stream);
         self.read.clone()
+    }
+
+    fn marks(&self) -> u16 {
+        if self.keeps_order { 1 } else { WINDOW }
+    }
+
+    /// Returns their value.
+    fn publish_marks(&self, stream: &mut TcpStream) -> String {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let mark = LAST.fetch_add(1, Ordering::SeqCst).to_string();
+        // The pattern `orders/#` means `orders`, too.
+        let topic = self.topic.trim_end_matches("/#");
+        let mut properties = vec![0x26];
+        put(&mut properties, MARK);
+        put(&mut properties, &mark);
+        for id in 1..=self.marks() {
+            let mut rest = Vec::new();
+            put(&mut rest, topic);
+            rest.extend(id.to_be_bytes());
+            rest.push(properties.len() as u8);
+            rest.extend(&properties);
+            send(stream, 0x32, &rest);
+        }
+        mark
     }
 
     /// A connection, and what the broker sent before it said so: Artemis may begin with the messages of the session.
@@ -90,8 +140,10 @@ impl Reader {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
         put(&mut rest, "MQTT");
-        // No clean start, and a session that lasts for good.
-        rest.extend([5, 0xc0, 0, 0, 5, 0x11, 0xff, 0xff, 0xff, 0xff]);
+        // No clean start, a session that lasts for good, and the Receive Maximum.
+        rest.extend([5, 0xc0, 0, 0, 8, 0x11, 0xff, 0xff, 0xff, 0xff, 0x21]);
+        let receive_maximum = if self.keeps_order { u16::MAX } else { WINDOW };
+        rest.extend(receive_maximum.to_be_bytes());
         for text in [self.client.as_str(), "duly", "p@ss"] {
             put(&mut rest, text);
         }

@@ -99,7 +99,7 @@ async fn the_essential_cases_hold_at_another_broker() {
         return;
     }
     let broker = artemis::shared();
-    let mut reader = crate::reader::Reader::of(broker.mqtt_port(), "orders/mqtt/#");
+    let mut reader = crate::reader::Reader::at_artemis("reader", broker.mqtt_port(), "orders/mqtt/#");
     for qos in [1, 2] {
         let sink = sink_with(&broker.mqtt_url(), &format!("qos = {qos}\nrequest_timeout = '60s'"));
         sink.probe().await.unwrap();

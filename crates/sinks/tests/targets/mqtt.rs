@@ -101,7 +101,7 @@ pub(crate) fn mqtt_artemis() -> ArtemisTopic {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let name = format!("orders/suite/{}", LAST.fetch_add(1, Ordering::SeqCst));
     let access = Mutex::new(BrokerAccess::with_others(&super::artemis::USERS));
-    let reader = Reader::named(&name.replace('/', "-"), artemis::shared().mqtt_port(), &name);
+    let reader = Reader::at_artemis(&name.replace('/', "-"), artemis::shared().mqtt_port(), &name);
     ArtemisTopic { name, reader: Arc::new(Mutex::new(reader)), access }
 }
 
