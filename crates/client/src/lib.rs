@@ -50,3 +50,7 @@ pub use messages::Query;
 pub use stats::ForecastSpan;
 #[doc(hidden)]
 pub use target::segment;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -144,3 +144,7 @@ pub use ports::{
     Delivery, DeliveryResult, ErrorScope, Fence, InStoreDelivered, InStoreDelivery, InStoreMessage,
     Monotonic, Now, Outcomes, Remaining, Sink, SinkError, SinkErrorKind, Sleep, Store,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -211,3 +211,7 @@ pub use produce::{Message, SendFuture};
 /// `ordered_by_field`, each an expression; the defaults are in the [`Settings`].
 pub use redis_mq_macros::consumer;
 pub use settings::{DeadLetterPolicy, RedisUrl, Retry, Settings, StartFrom, Trim, Unacknowledged};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -75,7 +75,8 @@ fn take(root: &Path, path: &Path, found: &mut Vec<Source>) {
         kind,
         Some("rs" | "lua" | "js" | "mjs" | "go" | "sql" | "toml" | "md" | "yml" | "yaml" | "sh")
     ) || path.ends_with(".ci/run");
-    if !is_text || !path.is_file() {
+    // What a link leads to is read where it lies.
+    if !is_text || !path.is_file() || path.is_symlink() {
         return;
     }
     if let (Ok(text), Ok(path)) = (fs::read_to_string(path), path.strip_prefix(root)) {

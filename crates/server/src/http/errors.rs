@@ -26,11 +26,11 @@ struct Page {
 }
 
 static ENGLISH: LazyLock<Page> = LazyLock::new(|| Page {
-    html: html("en", include_str!("../../../../docs/reference/errors.md")),
+    html: html("en", include_str!("../../docs/errors.md")),
     language: "en",
 });
 static CHINESE: LazyLock<Page> = LazyLock::new(|| Page {
-    html: html("zh-CN", include_str!("../../../../docs/reference/errors.zh-CN.md")),
+    html: html("zh-CN", include_str!("../../docs/errors.zh-CN.md")),
     language: "zh-CN",
 });
 
