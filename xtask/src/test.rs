@@ -91,6 +91,7 @@ fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
     steps.run("documentation tests", &mut workspace(&["test", "--doc"]))?;
     steps.run("documentation", workspace(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     site::run(steps)?;
+    steps.run("packages", &mut packages())?;
     let examples: Vec<_> = examples.iter().filter(|example| runs_alone(example)).collect();
     if examples.is_empty() {
         return steps.skip("examples", "the build made none");
@@ -103,6 +104,23 @@ fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
         }
         steps.run(&format!("example {}", example.name), &mut command)
     })
+}
+
+/// Packages for crates.io. They are not compiled: a tidy test checks that they include nothing from outside. Offline, as the build has
+/// fetched all that they depend on.
+fn packages() -> Command {
+    cargo(&[
+        "package",
+        "--workspace",
+        "--exclude",
+        "duly-testkit",
+        "--exclude",
+        "xtask",
+        "--no-verify",
+        "--allow-dirty",
+        "--offline",
+        "--quiet",
+    ])
 }
 
 /// The protocol of `duly migrate-store` in a model checker: a workspace of its own, so that its dependencies leave the features of
