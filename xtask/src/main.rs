@@ -1,5 +1,6 @@
 //! The few commands of this repository that have logic; everything else is plain cargo.
 
+mod api;
 mod bench;
 mod chaos;
 mod check;
@@ -41,6 +42,8 @@ enum Command {
     Servers,
     /// Build the documentation as a site in the target folder, with search
     Site,
+    /// List what each library offers, in docs/reference/api
+    Api(api::Arguments),
     /// Simulate the whole engine under every mix of faults
     Sim(sim::Arguments),
     /// Kill a process under load again and again, and count what was lost
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&steps, &arguments),
         Command::Servers => servers::run(&steps),
         Command::Site => site::run(&steps),
+        Command::Api(arguments) => api::run(&steps, &arguments, &mut test::documentation()),
         Command::Sim(arguments) => sim::run(&steps, &arguments),
         Command::Chaos(arguments) => chaos::run(&steps, &arguments),
         Command::Bench(arguments) => bench::run(&steps, &arguments),

@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Run { name: String, source: io::Error },
     #[error("{what} was skipped ({why}), and with CI=true nothing may be")]
     Skipped { what: String, why: String },
+    #[error("outdated: {files:?}; run `cargo xtask api` and look at what changes")]
+    Outdated { files: Vec<String> },
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {source}", path.display())]
@@ -78,6 +80,19 @@ impl Steps {
         let done = work().map_err(|source| Failure::Run { name: name.into(), source })?;
         self.record(name, clock() - began);
         Ok(done)
+    }
+
+    /// A step that is not one command and says itself why it fails.
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        eprintln!("\n==> {name}");
+        let began = clock();
+        work()?;
+        self.record(name, clock() - began);
+        Ok(())
     }
 
     /// Says `line` now and once more at the end.

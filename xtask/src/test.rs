@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    api,
     programs::{self, Kind, Program},
     runner, servers, site,
     step::{Failure, Steps, cargo},
@@ -89,7 +90,8 @@ fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
     runner::run(steps, tests)?;
     steps.run("model of migrate-store", &mut model())?;
     steps.run("documentation tests", &mut workspace(&["test", "--doc"]))?;
-    steps.run("documentation", workspace(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    steps.run("documentation", &mut documentation())?;
+    api::check(steps)?;
     site::run(steps)?;
     steps.run("packages", &mut packages())?;
     let examples: Vec<_> = examples.iter().filter(|example| runs_alone(example)).collect();
@@ -104,6 +106,13 @@ fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
         }
         steps.run(&format!("example {}", example.name), &mut command)
     })
+}
+
+/// The pages of rustdoc, in the target folder.
+pub(crate) fn documentation() -> Command {
+    let mut command = workspace(&["doc", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    command
 }
 
 /// Packages for crates.io. They are not compiled: a tidy test checks that they include nothing from outside. Offline, as the build has

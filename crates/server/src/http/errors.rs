@@ -25,10 +25,8 @@ struct Page {
     language: &'static str,
 }
 
-static ENGLISH: LazyLock<Page> = LazyLock::new(|| Page {
-    html: html("en", include_str!("../../docs/errors.md")),
-    language: "en",
-});
+static ENGLISH: LazyLock<Page> =
+    LazyLock::new(|| Page { html: html("en", include_str!("../../docs/errors.md")), language: "en" });
 static CHINESE: LazyLock<Page> = LazyLock::new(|| Page {
     html: html("zh-CN", include_str!("../../docs/errors.zh-CN.md")),
     language: "zh-CN",
