@@ -70,7 +70,7 @@ impl<'a> Outcomes<'a> {
 
 /// Where messages go.
 ///
-/// The contract, each line proved by the case of that name in `testkit::sink`:
+/// The contract, each line proved by the case of that name in `duly_conformance::sink`:
 /// - `one_outcome_per_message_in_order`: the answer has as many entries as the batch.
 /// - `ok_means_the_target_has_it`: `Ok` only after the target's positive acknowledgement.
 /// - `a_refusal_hurts_no_neighbour`: one bad message fails alone, as `Refused`.

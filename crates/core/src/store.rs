@@ -20,7 +20,7 @@ pub use crate::{
 
 /// Where messages wait until they are due.
 ///
-/// The contract, each line proved by the case of that name in `testkit::store`:
+/// The contract, each line proved by the case of that name in `duly_conformance::store`:
 ///
 /// **Accepting**
 /// - `insert_twice_keeps_the_first`: a known id with the same content changes nothing and is a duplicate.

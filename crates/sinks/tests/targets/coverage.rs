@@ -122,7 +122,7 @@ pub(crate) fn has_answer_test(sink: &str, name: &str) -> bool {
         None => format!("fn {name}("),
     };
     let (tests, units) = (folder().join("tests").join(sink), folder().join("src").join(sink));
-    let suite = folder().join("../testkit/src/sink");
+    let suite = folder().join("../conformance/src/sink");
     [tests, units, suite].iter().any(|below| contains(below, &head))
 }
 

@@ -20,7 +20,7 @@ use duly_core::{
 };
 
 use super::{CASES, ClusterCase};
-use crate::store::fixtures::{Lab, Wrap};
+use crate::store::lab::{Lab, Wrap};
 
 /// One mistake that a store with several nodes could make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

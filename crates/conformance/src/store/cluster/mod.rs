@@ -16,8 +16,8 @@ pub use self::{
 };
 use super::{
     Lab,
-    fixtures::{ServerStore, Wrap, fresh_number},
     harness::{BEGIN, message_for, ms},
+    lab::{ServerStore, Wrap, fresh_number},
 };
 
 /// How long a silent node keeps its shards, and how long a claim lasts.

@@ -15,7 +15,7 @@ use duly_core::{
     },
 };
 
-use super::fixtures::{StoreFixture, Wrap};
+use super::lab::{StoreFixture, Wrap};
 
 /// When the time of every harness begins: the millisecond that the cases call 0.
 pub const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
