@@ -16,10 +16,9 @@ use std::{
 use crate::step::{Failure, Steps, root};
 
 /// The libraries that others depend on, as rustdoc names them.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 8] = [
     "duly",
     "duly_client",
-    "duly_conformance",
     "duly_core",
     "duly_sinks",
     "duly_stores",
