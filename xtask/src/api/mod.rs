@@ -23,8 +23,8 @@ const LIBRARIES: [&str; 8] = [
     "duly_sinks",
     "duly_stores",
     "redis_link",
-    "redis_mq",
-    "redis_mq_macros",
+    "duly_streams",
+    "duly_streams_macros",
 ];
 
 /// Where the listings lie, from the root of the repository.
