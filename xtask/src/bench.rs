@@ -34,8 +34,8 @@ enum What {
     Webhook,
     /// The web console, before ten million messages that wait
     Console,
-    /// The library redis-mq, beside bare XADD, XREADGROUP and XACK
-    Mq,
+    /// The library duly-streams, beside bare XADD, XREADGROUP and XACK
+    Streams,
     /// Duly beside beanstalkd, BullMQ, asynq, RabbitMQ and graphile-worker, which do the same work; `-- --help` lists its options
     Peers,
 }
@@ -66,9 +66,10 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
                 cargo(&["bench", "--quiet", "--package", "duly-server", "--bench", "console", "--"]);
             return steps.run("benchmark of the console", bench.args(&arguments.arguments));
         }
-        What::Mq => {
-            let mut bench = cargo(&["bench", "--quiet", "--package", "redis-mq", "--bench", "mq", "--"]);
-            return steps.run("benchmark of redis-mq", bench.args(&arguments.arguments));
+        What::Streams => {
+            let mut bench =
+                cargo(&["bench", "--quiet", "--package", "duly-streams", "--bench", "streams", "--"]);
+            return steps.run("benchmark of duly-streams", bench.args(&arguments.arguments));
         }
         What::Sql => {
             let mut bench = cargo(&["bench", "--quiet", "--package", "duly-stores", "--bench", "sql", "--"]);

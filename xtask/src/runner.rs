@@ -29,7 +29,7 @@ const AT_ONCE: usize = 3;
 const THREADS: usize = 2;
 /// Threads of programs whose tests share one server and wait for leases and timers.
 const THREADS_OF_WAITING: usize = 4;
-const WAITING: [&str; 1] = ["redis-mq redis"];
+const WAITING: [&str; 1] = ["duly-streams redis"];
 /// With more failures than this, it is not a busy machine.
 const RERUNS_MAX: usize = 3;
 /// A program that takes longer hangs: it is killed, and what it wrote until then is shown.
@@ -45,7 +45,7 @@ const LONGEST: [&str; 8] = [
     "stores sql_server",
     "server http",
     "stores conformance",
-    "redis-mq redis",
+    "duly-streams redis",
     "sinks rocketmq",
 ];
 

@@ -58,12 +58,12 @@ fn built(steps: &Steps) -> Result<Vec<Program>, Failure> {
         steps.skip("TLS and SCRAM of the kafka sink", "not installed: pkg-config libssl-dev")?;
     }
     steps.run("lints", workspace(&["clippy", "--all-targets"]).args(["--", "-D", "warnings"]))?;
-    // The workspace has the features of all its crates together. Two sets of fewer must do, too: redis-mq without its delayed part, and
+    // The workspace has the features of all its crates together. Two sets of fewer must do, too: duly-streams without its delayed part, and
     // the server without C. One command for both, as it shares nearly all dependencies with the one above.
     let fewer = [
         "clippy",
         "--package",
-        "redis-mq",
+        "duly-streams",
         "--package",
         "duly-server",
         "--package",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{ErrorCode, Invalid};
 
-/// How the wait grows from attempt to attempt, before jitter and maximum: [`RetryPolicy::wait`] adds both, redis-mq the maximum alone.
+/// How the wait grows from attempt to attempt, before jitter and maximum: [`RetryPolicy::wait`] adds both, duly-streams the maximum alone.
 ///
 /// These numbers are on disk and in Redis, where 0 means "not said", and the words in databases: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

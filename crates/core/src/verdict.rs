@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a handler returns for a message of `duly`, or for an entry, a timer or an expired key of `redis-mq`. A handler
+/// What a handler returns for a message of `duly`, or for an entry, a timer or an expired key of `duly-streams`. A handler
 /// may also return `()` (done) or a `Result`, whose error is a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! Where a Redis is and how it is reached: one server, a cluster, or the master that sentinels name.
 //!
-//! Internal to Duly: the store, the sink, the command line and `redis-mq` read addresses and connect in the same way.
+//! Internal to Duly: the store, the sink, the command line and `duly-streams` read addresses and connect in the same way.
 
 mod address;
 mod clients;

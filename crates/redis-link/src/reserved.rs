@@ -2,19 +2,19 @@
 
 /// What the keys begin with of the store, of its index, and of the marks beside streams.
 const DULY: &str = "duly:";
-/// What the keys begin with of locks, timers and records of `redis-mq`.
-const REDIS_MQ: &str = "redis-mq:";
-/// What follows the topic in braces in the keys of a consumer group of `redis-mq`.
-const OF_A_GROUP: &str = "}:mq:";
+/// What the keys begin with of locks, timers and records of `duly-streams`.
+const DULY_STREAMS: &str = "duly-streams:";
+/// What follows the topic in braces in the keys of a consumer group of `duly-streams`.
+const OF_A_GROUP: &str = "}:duly-streams:";
 
-/// Whose key this would be, if it is not free for applications: a topic of that name would turn a key that Duly or `redis-mq` works with
+/// Whose key this would be, if it is not free for applications: a topic of that name would turn a key that Duly or `duly-streams` works with
 /// into a stream, and stop whoever reads it.
 pub fn reserved_for(key: &str) -> Option<&'static str> {
     if key.starts_with(DULY) {
         return Some("Duly");
     }
     let is_of_a_group = key.starts_with('{') && key.contains(OF_A_GROUP);
-    (key.starts_with(REDIS_MQ) || is_of_a_group).then_some("redis-mq")
+    (key.starts_with(DULY_STREAMS) || is_of_a_group).then_some("duly-streams")
 }
 
 #[cfg(test)]
@@ -22,19 +22,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_duly_and_of_redis_mq_are_reserved_and_no_others() {
+    fn keys_of_duly_and_of_duly_streams_are_reserved_and_no_others() {
         for key in
             ["duly:{main}:paused", "duly:{main:3}:wait", "duly:mark:{orders}:1", "duly:rights:{a}:", "duly:"]
         {
             assert_eq!(reserved_for(key), Some("Duly"), "{key}");
         }
         for key in [
-            "redis-mq:lock:{a}",
-            "redis-mq:timers:{a}:b:due",
-            "{order}:mq:counts:normal:g",
-            "{a}b}:mq:due:low:g",
+            "duly-streams:lock:{a}",
+            "duly-streams:timers:{a}:b:due",
+            "{order}:duly-streams:counts:normal:g",
+            "{a}b}:duly-streams:due:low:g",
         ] {
-            assert_eq!(reserved_for(key), Some("redis-mq"), "{key}");
+            assert_eq!(reserved_for(key), Some("duly-streams"), "{key}");
         }
         for key in [
             "duly",
@@ -45,7 +45,7 @@ mod tests {
             "{order}:low",
             "order_dlq",
             "{a}:mqtt:b",
-            "a}:mq:b",
+            "a}:duly-streams:b",
         ] {
             assert_eq!(reserved_for(key), None, "{key}");
         }

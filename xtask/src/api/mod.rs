@@ -16,15 +16,16 @@ use std::{
 use crate::step::{Failure, Steps, root};
 
 /// The libraries that others depend on, as rustdoc names them.
-const LIBRARIES: [&str; 8] = [
+const LIBRARIES: [&str; 9] = [
     "duly",
     "duly_client",
+    "duly_conformance",
     "duly_core",
     "duly_sinks",
     "duly_stores",
+    "duly_streams",
+    "duly_streams_macros",
     "redis_link",
-    "redis_mq",
-    "redis_mq_macros",
 ];
 
 /// Where the listings lie, from the root of the repository.

@@ -30,6 +30,8 @@ pub(super) fn described(page: &str) -> String {
     }
     for section in sections {
         let (id, rest) = section.split_once('"').unwrap_or_default();
+        // Each `impl` with its methods. rustdoc promises no order of them.
+        let mut blocks: Vec<String> = Vec::new();
         for (is_impl, header) in rest.split(HEADER).skip(1).map(header) {
             let is_shown = match id {
                 "implementations" => true,
@@ -40,11 +42,15 @@ pub(super) fn described(page: &str) -> String {
                 "synthetic-implementations" => DENIED.iter().any(|denied| header.contains(denied)),
                 _ => false,
             };
-            let indent = if is_impl { "    " } else { "        " };
-            if is_shown {
-                let _ = writeln!(text, "{indent}{header}");
+            if is_shown && is_impl {
+                blocks.push(format!("    {header}\n"));
+            } else if is_shown {
+                let block = blocks.last_mut().unwrap_or(&mut text);
+                let _ = writeln!(block, "        {header}");
             }
         }
+        blocks.sort();
+        text += &blocks.concat();
     }
     text
 }
@@ -98,7 +104,8 @@ mod tests {
             "<details><summary class=\"hideme\"><span>Show 1 field</span></summary>    pub a: T,\n</details>}</code></pre>",
             "<h2 id=\"implementations\" class=\"section-header\"><h3 class=\"code-header\">impl Id</h3>",
             "<h4 class=\"code-header\">pub fn <a>parse</a>(&amp;self)<div class=\"where\">where\n    T: A</div></h4>",
-            "<h2 id=\"trait-implementations\"><h3 class=\"code-header\">impl <a>Clone</a> for Id</h3>",
+            "<h2 id=\"trait-implementations\"><h3 class=\"code-header\">impl <a>Ord</a> for Id</h3>",
+            "<h3 class=\"code-header\">impl <a>Clone</a> for Id</h3>",
             "<h4 class=\"code-header\">fn clone(&amp;self)</h4>",
             "<h2 id=\"synthetic-implementations\"><h3 class=\"code-header\">impl Send for Id</h3>",
             "<h3 class=\"code-header\">impl !Sync for Id</h3>",
@@ -112,6 +119,7 @@ mod tests {
             "    impl Id",
             "        pub fn parse(&self) where T: A",
             "    impl Clone for Id",
+            "    impl Ord for Id",
             "    impl !Sync for Id",
         ];
         assert_eq!(described(page).lines().collect::<Vec<_>>(), lines);

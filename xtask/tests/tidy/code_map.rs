@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Where a crate of the map has another name than its folder.
-const FOLDERS: [(&str, &str); 1] = [("redis_mq", "redis-mq")];
+const FOLDERS: [(&str, &str); 1] = [("duly_streams", "streams")];
 
 fn page<'a>(sources: &'a [Source], name: &str) -> &'a Source {
     sources.iter().find(|source| source.path == Path::new(name)).unwrap_or_else(|| panic!("no {name}"))
@@ -98,14 +98,16 @@ fn every_module_of_the_code_map_exists() {
 fn a_name_that_is_no_longer_there_is_seen() {
     let source = |path: &str, text: &str| Source::new(path, text.into());
     let sources = [
-        source("crates/redis-mq/Cargo.toml", ""),
-        source("crates/redis-mq/src/listen/reader.rs", "fn read() {}"),
+        source("crates/streams/Cargo.toml", ""),
+        source("crates/streams/src/listen/reader.rs", "fn read() {}"),
         source("crates/core/Cargo.toml", ""),
         source("crates/core/src/store.rs", ""),
     ];
     let of = |entry: &str| missing(&format!("\n## Code map\n\n- {entry}\n\n## Rest\n- `x`\n"), &sources);
-    assert!(of("**`redis_mq::listen`**: `reader` (`read`, `Type`, `a.lua`); **`core::store`**").is_empty());
-    assert_eq!(of("**`redis_mq::listen`**: `writer`"), ["writer: there is no writer in crates/redis-mq"]);
+    assert!(
+        of("**`duly_streams::listen`**: `reader` (`read`, `Type`, `a.lua`); **`core::store`**").is_empty()
+    );
+    assert_eq!(of("**`duly_streams::listen`**: `writer`"), ["writer: there is no writer in crates/streams"]);
     assert_eq!(of("**`core::stores`**"), ["core::stores: there is no stores in crates/core"]);
     assert_eq!(of("**`nothing`**").len(), 1);
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use crate::sources::{Source, sources};
 
 /// The libraries whose types users match and read.
-const LIBRARIES: [&str; 7] = ["client", "core", "duly", "redis-link", "redis-mq", "sinks", "stores"];
+const LIBRARIES: [&str; 7] = ["client", "core", "duly", "redis-link", "sinks", "stores", "streams"];
 
 /// Users write them with `..Default::default()`, or whole.
 const OPTIONS: [&[&str]; 7] = [
@@ -36,7 +36,7 @@ const OPTIONS: [&[&str]; 7] = [
     ],
     &["duly/HandlerOptions", "duly/Receive", "duly/SinkOptions"],
     &["redis-link/ClientIdentity", "redis-link/Reach"],
-    &["redis-mq/DeadLetterPolicy", "redis-mq/Retry", "redis-mq/Settings", "redis-mq/Trim"],
+    &["streams/DeadLetterPolicy", "streams/Retry", "streams/Settings", "streams/Trim"],
     &[
         "sinks/ActivemqConfig",
         "sinks/KafkaConfig",

@@ -70,7 +70,7 @@ fn no_old_name_comes_back() {
         ("crates/duly/src/a.rs", "let told = ask(\"who\");"),
         ("crates/duly/src/a.rs", "let told = '\"'; // \"\n"),
         ("crates/duly/src/a.rs", "say(r#\"a \"text\" \"#); let told = 1;"),
-        ("crates/redis-mq/src/a.lua", "-- A comment.\nlocal told = redis.call('GET', KEYS[1])"),
+        ("crates/streams/src/a.lua", "-- A comment.\nlocal told = redis.call('GET', KEYS[1])"),
         ("crates/server/src/a.js", "function look(at) { return `a ${at} 'text'`; }"),
         ("crates/duly/src/a.sql", "CREATE TABLE told (a text DEFAULT 'x'); -- told"),
     ] {
@@ -83,7 +83,7 @@ fn no_old_name_comes_back() {
             "call(\"a line\n told\n\", r\"told\", r##\"told\"# told\"##, '\\'', b'\"');",
         ),
         ("crates/duly/src/a.rs", "fn a<'a>(b: &'a str) -> char { '\\'' }\n// told"),
-        ("crates/redis-mq/src/a.lua", "-- told\nreturn 'told', \"told\""),
+        ("crates/streams/src/a.lua", "-- told\nreturn 'told', \"told\""),
         ("crates/server/src/a.js", "t('told'); // told\n/* told */"),
         ("docs/a.md", "It is told."),
     ] {

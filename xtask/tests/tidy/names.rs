@@ -143,12 +143,12 @@ const FIELDS_MAX: usize = 15;
 
 /// Configuration, where every field is a setting of its own.
 const WIDE_STRUCTS: [(&str, &str); 2] =
-    [("crates/redis-mq/src/settings/mod.rs", "Settings"), ("crates/server/src/config/used.rs", "Config")];
+    [("crates/streams/src/settings/mod.rs", "Settings"), ("crates/server/src/config/used.rs", "Config")];
 
 /// Words of the lists that mean something else in one file.
 const HOMONYMS: [(&str, &str); 2] = [
     // The state of a lock.
-    ("crates/redis-mq/src/lock/guard.rs", "Held"),
+    ("crates/streams/src/lock/guard.rs", "Held"),
     // Of the type `Either` of sqlx.
     ("crates/stores/src/sql/connection.rs", "Left"),
 ];

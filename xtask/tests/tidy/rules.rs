@@ -98,7 +98,7 @@ pub(crate) fn machine_paths(source: &Source) -> Vec<String> {
 
 /// What becomes of a future that is dropped midway stands at every method that gives one to users.
 pub(crate) fn dropped_midway(source: &Source) -> Vec<String> {
-    let libraries = ["crates/client/src", "crates/duly/src", "crates/redis-mq/src"];
+    let libraries = ["crates/client/src", "crates/duly/src", "crates/streams/src"];
     let is_library = libraries.iter().any(|library| source.path.starts_with(library));
     if !is_library || !source.is_rust() {
         return Vec::new();
@@ -146,7 +146,7 @@ fn gives_future(signature: &str) -> bool {
 
 /// Users of a library have neither the server's configuration nor its commands: advice in these words leads nowhere.
 pub(crate) fn advice_of_the_server(source: &Source) -> Vec<String> {
-    let libraries = ["core", "stores", "duly", "redis-mq"].map(|library| format!("crates/{library}/src"));
+    let libraries = ["core", "stores", "duly", "streams"].map(|library| format!("crates/{library}/src"));
     if !source.is_rust() || !libraries.iter().any(|library| source.path.starts_with(library)) {
         return Vec::new();
     }

@@ -294,14 +294,18 @@ async fn a_failover_is_followed_to_the_new_master() {
 }
 
 #[tokio::test]
-async fn a_topic_that_names_a_key_of_duly_or_redis_mq_is_refused_and_its_neighbours_go_out() {
+async fn a_topic_that_names_a_key_of_duly_or_duly_streams_is_refused_and_its_neighbours_go_out() {
     if !installed() {
         return;
     }
     let redis = Redis::single();
     let sink = sink_to(&redis);
-    for key in ["duly:{main}:paused", "duly:{main:0}:wait", "redis-mq:lock:{a}", "{orders}:mq:tries:normal:g"]
-    {
+    for key in [
+        "duly:{main}:paused",
+        "duly:{main:0}:wait",
+        "duly-streams:lock:{a}",
+        "{orders}:duly-streams:tries:normal:g",
+    ] {
         let fault = sink.check(&to(key, "b").message).unwrap_err();
         assert_eq!((fault.code.as_str(), fault.path.as_str()), ("reserved_topic", "topic"), "{key}");
         let ends = sink.deliver(&[to("orders", "a"), to(key, "b"), to("orders", "c")]).await;

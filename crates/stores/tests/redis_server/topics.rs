@@ -24,8 +24,12 @@ fn a_topic_that_names_a_key_of_the_store_is_left_for_the_sink_to_refuse() {
     }
     block_on(async {
         let (redis, store, in_store) = bed().await;
-        let kept =
-            ["duly:{main}:paused", "duly:{main:3}:new", "redis-mq:lock:{a}", "{orders}:mq:due:normal:g"];
+        let kept = [
+            "duly:{main}:paused",
+            "duly:{main:3}:new",
+            "duly-streams:lock:{a}",
+            "{orders}:duly-streams:due:normal:g",
+        ];
         let all = kept.iter().zip(0..).map(|(topic, n)| to(topic, &format!("k{n}"), 0));
         insert(&store, all.chain([to("orders", "a", 0)]).collect()).await.unwrap();
         let mut moved = Vec::new();

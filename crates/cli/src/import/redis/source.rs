@@ -15,7 +15,7 @@ const KEYS_PAGE: usize = 1_000;
 const TOGETHER: usize = 256;
 /// Members that one script removes: it must not hold up Redis.
 const REMOVED_AT_ONCE: usize = 100;
-/// Keys that Duly or redis-mq keep in Redis are not imported.
+/// Keys that Duly or duly-streams keep in Redis are not imported.
 const OWN: &[u8] = b"duly:";
 
 /// Member and score, as Redis writes them.
