@@ -6,7 +6,7 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     ended::EndKind,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
@@ -29,7 +29,7 @@ enum Change {
     Refuse,
 }
 
-impl Shared {
+impl SharedEngine {
     pub(super) async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.change_each(now, ids, State::Pending, |_, _| Ok(Change::Cancel)).await
     }

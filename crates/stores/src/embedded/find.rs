@@ -7,7 +7,7 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     entry::{self, Peek, Stored},
     index::{Marks, Position},
     table::read_entry,
@@ -49,7 +49,7 @@ impl Found {
     }
 }
 
-impl Shared {
+impl SharedEngine {
     /// Looks up a live message: reads each position that the index has for the hash, and compares the id.
     pub(super) async fn find(&self, id: &MessageId) -> Result<Option<Found>, StoreError> {
         let hash = id.hash64();
