@@ -91,13 +91,13 @@ pub(super) struct Entry {
 
 /// State that the channels of a connection share.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct ConnectionContext {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) trust: Arc<Trust>,
     pub(super) confirm_pace: Arc<ConfirmPace>,
 }
 
-impl Shared {
+impl ConnectionContext {
     fn entry(&self, job: Job, answer: BoxFuture<'static, Answer>) -> Entry {
         let sent = self.clock.now().mono();
         let slot = self.confirm_pace.sent(job.message.destination, sent);
@@ -129,7 +129,7 @@ pub(super) struct Publisher {
 const NONE: u64 = u64::MAX;
 
 impl Publisher {
-    pub(super) fn start(channel: Channel, first: Option<Entry>, shared: Shared) -> Self {
+    pub(super) fn start(channel: Channel, first: Option<Entry>, shared: ConnectionContext) -> Self {
         let (jobs, waiting) = mpsc::unbounded_channel();
         let task = Task::new(channel, first, shared);
         let (unanswered, oldest) = (task.unanswered.clone(), task.oldest.clone());
@@ -187,11 +187,11 @@ struct Task {
     /// Confirms since the oldest entry was sent.
     behind: usize,
     is_behind: Arc<AtomicBool>,
-    shared: Shared,
+    shared: ConnectionContext,
 }
 
 impl Task {
-    fn new(channel: Channel, first: Option<Entry>, shared: Shared) -> Self {
+    fn new(channel: Channel, first: Option<Entry>, shared: ConnectionContext) -> Self {
         Self {
             channel,
             unanswered: Arc::new(AtomicUsize::new(usize::from(first.is_some()))),
@@ -438,7 +438,7 @@ mod tests {
         let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         let clock = Arc::new(ManualClock::new());
-        let shared = Shared { clock, trust: Arc::default(), confirm_pace: Arc::default() };
+        let shared = ConnectionContext { clock, trust: Arc::default(), confirm_pace: Arc::default() };
         let (id, sink, topic) = ("a".parse().unwrap(), "events".parse().unwrap(), "orders".parse().unwrap());
         let delivery = Delivery::new(StoredMessage::new(id, sink, topic, Timestamp::from_millis(1)), 1);
         let (call, mut events) = mpsc::unbounded_channel();
