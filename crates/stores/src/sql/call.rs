@@ -51,19 +51,19 @@ impl Calls {
     }
 
     /// Begins a call. There are as many slots as calls at work at the same time.
-    pub(super) fn begin(&self) -> Call<'_> {
+    pub(super) fn begin(&self) -> CallGuard<'_> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = slots.free.pop().unwrap_or_else(|| {
             slots.made += 1;
             slots.made - 1
         });
-        Call { calls: self, name: Name { number: self.next(), slot } }
+        CallGuard { calls: self, name: Name { number: self.next(), slot } }
     }
 }
 
 /// A call that is at work. Its slot is free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Call<'c> {
+pub(super) struct CallGuard<'c> {
     calls: &'c Calls,
     name: Name,
 }
@@ -75,13 +75,13 @@ pub(crate) struct Name {
     pub(super) slot: i64,
 }
 
-impl Call<'_> {
+impl CallGuard<'_> {
     pub(super) fn name(&self) -> Name {
         self.name
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let mut slots = self.calls.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.free.push(self.name.slot);
