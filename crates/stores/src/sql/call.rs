@@ -57,7 +57,7 @@ impl Calls {
             slots.made += 1;
             slots.made - 1
         });
-        CallGuard { calls: self, name: Name { number: self.next(), slot } }
+        CallGuard { calls: self, name: CallId { number: self.next(), slot } }
     }
 }
 
@@ -65,18 +65,18 @@ impl Calls {
 #[derive(Debug)]
 pub(super) struct CallGuard<'c> {
     calls: &'c Calls,
-    name: Name,
+    name: CallId,
 }
 
 /// What a call is known by, and where it writes that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct CallId {
     pub(super) number: i64,
     pub(super) slot: i64,
 }
 
 impl CallGuard<'_> {
-    pub(super) fn name(&self) -> Name {
+    pub(super) fn name(&self) -> CallId {
         self.name
     }
 }
@@ -90,7 +90,7 @@ impl Drop for CallGuard<'_> {
 
 impl SqlStore {
     /// Whether what this call did before was committed. Waits for that to be decided.
-    pub(super) async fn was_done(&self, session: &mut Session, call: Name) -> Result<bool, Fault> {
+    pub(super) async fn was_done(&self, session: &mut Session, call: CallId) -> Result<bool, Fault> {
         let me = self.options.instance as i64;
         // A row that an earlier try put there and has not committed is not to be seen, but putting it there waits for it.
         let mut put = Statement::new(self.dialect(), "INSERT INTO duly_count (kind, what, slot, n) VALUES (");

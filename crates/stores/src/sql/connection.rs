@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Either, MySql, MySqlPool, PgPool, Postgres, pool::Pool
 
 pub(crate) use super::statement::{Answer, Statement};
 use super::{
-    call::Name,
+    call::CallId,
     connectivity::ConnectivityCheck,
     fault::Fault,
     statement::{Reply, Values},
@@ -103,7 +103,7 @@ pub(crate) struct Session {
     /// The changes that the index gets after the commit.
     pub(super) index_entries: Vec<super::Entry>,
     /// Whose transaction it is, and how often it was tried.
-    call: Option<(Name, u32)>,
+    call: Option<(CallId, u32)>,
 }
 
 impl Session {
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Begins a transaction of a call that is tried for the `tries`th time, unless it [has begun](Self::begin_early).
-    pub(crate) fn begin(&mut self, call: Name, tries: u32) {
+    pub(crate) fn begin(&mut self, call: CallId, tries: u32) {
         self.begin_early();
         self.call = Some((call, tries));
     }
@@ -131,7 +131,7 @@ impl Session {
     }
 
     /// Whose transaction this is, and how often it was tried.
-    pub(super) fn call(&self) -> Option<(Name, u32)> {
+    pub(super) fn call(&self) -> Option<(CallId, u32)> {
         self.call
     }
 
