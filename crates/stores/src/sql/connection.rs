@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{Stream, TryStreamExt};
 use sqlx::{AssertSqlSafe, Either, MySql, MySqlPool, PgPool, Postgres, pool::PoolConnection};
 
-pub(crate) use super::statement::{Answer, Statement};
+pub(crate) use super::statement::{ServerRow, Statement};
 use super::{
     call::CallId,
     connectivity::ConnectivityCheck,
@@ -219,18 +219,18 @@ impl Session {
     }
 
     /// Runs a statement. Returns the rows that it answers with.
-    pub(crate) async fn rows(&mut self, statement: Statement) -> Result<Vec<Answer>, Fault> {
+    pub(crate) async fn rows(&mut self, statement: Statement) -> Result<Vec<ServerRow>, Fault> {
         self.begin_if_due().await?;
         self.is_asking = true;
         let text = AssertSqlSafe(statement.text);
         let rows = match (self.connection()?, statement.values) {
             (Connection::Mysql(connection), Values::Mysql(values)) => {
                 let rows = sqlx::query_with(text, values).fetch_all(&mut **connection).await?;
-                rows.into_iter().map(Answer::Mysql).collect()
+                rows.into_iter().map(ServerRow::Mysql).collect()
             }
             (Connection::Postgres(connection), Values::Postgres(values)) => {
                 let rows = sqlx::query_with(text, values).fetch_all(&mut **connection).await?;
-                rows.into_iter().map(Answer::Postgres).collect()
+                rows.into_iter().map(ServerRow::Postgres).collect()
             }
             _ => return Err(Fault::garbled("a statement for another database")),
         };
@@ -259,13 +259,13 @@ impl Session {
             Connection::Mysql(connection) => {
                 let answers = script
                     .fetch_many(&mut **connection)
-                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), Answer::Mysql));
+                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), ServerRow::Mysql));
                 collect_replies(answers, &mut replies).await?;
             }
             Connection::Postgres(connection) => {
                 let answers = script
                     .fetch_many(&mut **connection)
-                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), Answer::Postgres));
+                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), ServerRow::Postgres));
                 collect_replies(answers, &mut replies).await?;
             }
         }
@@ -287,7 +287,7 @@ impl Session {
 
 /// Adds what a script answers: the rows of each statement, and behind them how many it touched.
 async fn collect_replies(
-    answers: impl Stream<Item = sqlx::Result<Either<u64, Answer>>>,
+    answers: impl Stream<Item = sqlx::Result<Either<u64, ServerRow>>>,
     replies: &mut Vec<Reply>,
 ) -> Result<(), Fault> {
     let mut answers = std::pin::pin!(answers);

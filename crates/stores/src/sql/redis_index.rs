@@ -10,7 +10,7 @@ use duly_core::{MessageId, Timestamp, store::StoreError};
 
 use super::{
     SqlStore,
-    connection::{Answer, Session, Statement},
+    connection::{ServerRow, Session, Statement},
     fault::Fault,
     row::{Row, lane_and_shard, queue_no},
     write::lists,
@@ -81,7 +81,7 @@ impl SqlStore {
     }
 
     /// Nothing if what stands in the place of the id is none: a sweep takes that row out of its queue.
-    fn read_entry(&self, row: &Answer) -> Result<Option<Entry>, Fault> {
+    fn read_entry(&self, row: &ServerRow) -> Result<Option<Entry>, Fault> {
         let Some(id) = self.id_in(row, 0)? else { return Ok(None) };
         let ready = Timestamp::from_millis(row.int(2)? as u64 / 1000);
         let (shard, queue) = (self.shard_of(&id), row.int(1)?);

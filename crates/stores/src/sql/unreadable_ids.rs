@@ -10,7 +10,7 @@ use duly_core::{MessageId, Now, store::StoreError};
 
 use super::{
     SqlStore,
-    connection::{Answer, Session, Statement},
+    connection::{ServerRow, Session, Statement},
     count::CounterDeltas,
     fault::Fault,
     row::{Bodies, IN_FLIGHT},
@@ -41,7 +41,7 @@ impl UnreadableIds {
 
 impl SqlStore {
     /// The id in a column. A text that is none is noted, to be [buried](Self::bury_unreadable).
-    pub(super) fn id_in(&self, row: &Answer, column: usize) -> Result<Option<MessageId>, Fault> {
+    pub(super) fn id_in(&self, row: &ServerRow, column: usize) -> Result<Option<MessageId>, Fault> {
         let text = row.text(column)?;
         let id = MessageId::parse(&text).ok();
         if id.is_none() {

@@ -4,7 +4,7 @@ use duly_core::{MessageId, Now, State};
 
 use super::{
     SqlStore,
-    connection::{Answer, Dialect, Session, Statement},
+    connection::{Dialect, ServerRow, Session, Statement},
     fault::Fault,
     redis_index::NEAR,
     row::{Bad, Bodies, Row},
@@ -272,19 +272,19 @@ impl SqlStore {
 }
 
 impl Found {
-    pub(super) fn read(&mut self, answers: Vec<Answer>) -> Result<(), Fault> {
+    pub(super) fn read(&mut self, answers: Vec<ServerRow>) -> Result<(), Fault> {
         self.read_by(Row::read, &answers)
     }
 
     /// Reads rows that also say when they were accepted.
-    pub(super) fn read_with_acceptance(&mut self, answers: &[Answer]) -> Result<(), Fault> {
+    pub(super) fn read_with_acceptance(&mut self, answers: &[ServerRow]) -> Result<(), Fault> {
         self.read_by(Row::read_with_acceptance, answers)
     }
 
     fn read_by(
         &mut self,
-        read: impl Fn(&Answer) -> Result<Result<Row, Bad>, Fault>,
-        answers: &[Answer],
+        read: impl Fn(&ServerRow) -> Result<Result<Row, Bad>, Fault>,
+        answers: &[ServerRow],
     ) -> Result<(), Fault> {
         for answer in answers {
             match read(answer)? {
