@@ -10,7 +10,7 @@ use super::{
     call::CallId,
     connectivity::ConnectivityCheck,
     fault::Fault,
-    statement::{Reply, Values},
+    statement::{StatementResult, Values},
 };
 
 /// A connection that does not answer when it is given back is closed after this.
@@ -240,7 +240,7 @@ impl Session {
 
     /// Runs [written](Statement::written) statements one after the other, up to the first that fails, for the time that one
     /// takes to go there and back.
-    pub(crate) async fn script(&mut self, statements: Vec<Statement>) -> Result<Vec<Reply>, Fault> {
+    pub(crate) async fn script(&mut self, statements: Vec<Statement>) -> Result<Vec<StatementResult>, Fault> {
         let begins = self.transaction == Transaction::Due;
         let mut text = String::from(if begins { "BEGIN" } else { "" });
         for statement in &statements {
@@ -254,7 +254,7 @@ impl Session {
         }
         self.is_asking = true;
         let script = sqlx::raw_sql(AssertSqlSafe(text));
-        let mut replies = vec![Reply::default()];
+        let mut replies = vec![StatementResult::default()];
         match self.connection()? {
             Connection::Mysql(connection) => {
                 let answers = script
@@ -288,7 +288,7 @@ impl Session {
 /// Adds what a script answers: the rows of each statement, and behind them how many it touched.
 async fn collect_replies(
     answers: impl Stream<Item = sqlx::Result<Either<u64, ServerRow>>>,
-    replies: &mut Vec<Reply>,
+    replies: &mut Vec<StatementResult>,
 ) -> Result<(), Fault> {
     let mut answers = std::pin::pin!(answers);
     while let Some(answer) = answers.try_next().await? {
@@ -297,7 +297,7 @@ async fn collect_replies(
             Either::Right(row) => reply.rows.push(row),
             Either::Left(touched) => {
                 reply.touched = touched;
-                replies.push(Reply::default());
+                replies.push(StatementResult::default());
             }
         }
     }

@@ -187,7 +187,7 @@ impl<'v> From<Option<&'v [u8]>> for Value<'v> {
 
 /// The result of one of several statements.
 #[derive(Default)]
-pub(crate) struct Reply {
+pub(crate) struct StatementResult {
     pub(crate) rows: Vec<ServerRow>,
     /// How many rows it touched.
     pub(crate) touched: u64,
