@@ -9,7 +9,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::{
     connection::Connections,
     failure::{self, SUCCESS, TOPIC_NOT_EXIST},
-    frame::{Answer, Code},
+    frame::{Code, Response},
 };
 
 /// Time limit of one name server among several.
@@ -90,7 +90,7 @@ impl NameServers {
     pub(super) async fn queues(&self, topic: &str, end: Monotonic) -> Result<Found, SinkError> {
         let fields =
             BTreeMap::from([("topic", topic.to_owned()), ("acceptStandardJsonOnly", "true".to_owned())]);
-        let read = |answer: &Answer| match answer.code {
+        let read = |answer: &Response| match answer.code {
             SUCCESS => read(answer).map(found),
             TOPIC_NOT_EXIST => Ok(Found::NoTopic),
             _ => Err(failure::query_failed(answer)),
@@ -105,7 +105,7 @@ impl NameServers {
 
     /// The brokers that take messages.
     pub(super) async fn masters(&self, end: Monotonic) -> Result<Vec<Master>, SinkError> {
-        let read = |answer: &Answer| match answer.code {
+        let read = |answer: &Response| match answer.code {
             SUCCESS => read(answer).map(masters),
             _ => Err(failure::query_failed(answer)),
         };
@@ -119,7 +119,7 @@ impl NameServers {
         code: Code,
         fields: &BTreeMap<&'static str, String>,
         end: Monotonic,
-        read: impl Fn(&Answer) -> Result<T, SinkError>,
+        read: impl Fn(&Response) -> Result<T, SinkError>,
         rank: impl Fn(&T) -> Rank,
     ) -> Result<T, SinkError> {
         let has_others = self.addresses.len() > 1;
@@ -182,7 +182,7 @@ fn found(reply: TopicRoute) -> Found {
 }
 
 /// Parses the JSON of a name server. Old ones write bare numbers as keys, where JSON has texts: `{0:"10.0.0.1:10911"}`.
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, SinkError> {
+fn read<T: DeserializeOwned>(answer: &Response) -> Result<T, SinkError> {
     let read =
         serde_json::from_slice(&answer.body).or_else(|_| serde_json::from_slice(&quoted(&answer.body)));
     read.map_err(|why| SinkError::unreachable(format!("the name server's answer cannot be read: {why}")))
