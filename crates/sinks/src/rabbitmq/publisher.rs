@@ -77,12 +77,12 @@ impl Job {
     }
 }
 
-type Answer = lapin::Result<Confirmation>;
+type ConfirmResult = lapin::Result<Confirmation>;
 
 /// A published message that is not answered.
 pub(super) struct Entry {
     job: Job,
-    answer: BoxFuture<'static, Answer>,
+    answer: BoxFuture<'static, ConfirmResult>,
     /// The broker's reason, if it returned the message.
     returned: Option<String>,
     sent: Monotonic,
@@ -98,7 +98,7 @@ pub(super) struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    fn entry(&self, job: Job, answer: BoxFuture<'static, Answer>) -> Entry {
+    fn entry(&self, job: Job, answer: BoxFuture<'static, ConfirmResult>) -> Entry {
         let sent = self.clock.now().mono();
         let slot = self.confirm_pace.sent(job.message.destination, sent);
         Entry { job, answer, returned: None, sent, slot }
@@ -292,8 +292,8 @@ impl Task {
     ///
     /// The client hands what the broker gave back to whichever message is confirmed next, which is never later than the
     /// confirmation of the message itself. So an answer counts when all the others were looked at after it.
-    fn ripe(&mut self, cx: &mut Context<'_>) -> Poll<Vec<(usize, Answer)>> {
-        let mut ripe: Vec<(usize, Answer)> = Vec::new();
+    fn ripe(&mut self, cx: &mut Context<'_>) -> Poll<Vec<(usize, ConfirmResult)>> {
+        let mut ripe: Vec<(usize, ConfirmResult)> = Vec::new();
         let mut is_ripe = vec![false; self.entries.len()];
         loop {
             let before = ripe.len();
@@ -310,7 +310,7 @@ impl Task {
     }
 
     /// Reports answers to the calls. Returns the error that closed the channel, if one did.
-    fn settle(&mut self, ripe: Vec<(usize, Answer)>) -> Result<(), lapin::Error> {
+    fn settle(&mut self, ripe: Vec<(usize, ConfirmResult)>) -> Result<(), lapin::Error> {
         let (mut confirmed, mut returned, mut end) = (Vec::new(), Vec::new(), None);
         for (index, answer) in ripe {
             match answer {
