@@ -301,7 +301,7 @@ async fn answer(
     shared: Arc<ServerState>,
     connection: usize,
     request: http::Request<Incoming>,
-) -> io::Result<Response<Answer>> {
+) -> io::Result<Response<ResponseBody>> {
     let (Parts { method, uri, headers, version, .. }, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let request = Request { method, uri, headers, body, connection, version };
@@ -309,7 +309,7 @@ async fn answer(
     shared.requests.send_modify(|all| all.push(request));
     let with = |answer: Response<Bytes>, then| {
         let streamed = shared.clone();
-        answer.map(|bytes| Answer { bytes, then, sent: false, shared: streamed })
+        answer.map(|bytes| ResponseBody { bytes, then, sent: false, shared: streamed })
     };
     match reply {
         Reply::Answer(answer) => Ok(with(answer, Then::End)),
@@ -337,14 +337,14 @@ enum Then {
     Wait,
 }
 
-struct Answer {
+struct ResponseBody {
     bytes: Bytes,
     then: Then,
     sent: bool,
     shared: Arc<ServerState>,
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
