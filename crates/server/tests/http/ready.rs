@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use testkit::fault::{FailPoint, FailingStore};
 use tokio::{net::TcpListener, sync::watch};
 
-use crate::bed::{Answer, call};
+use crate::bed::{HttpResponse, call};
 
 /// A clock that panics when it is told to, at every sleep: so does the driver, which sleeps again and again.
 #[derive(Clone, Default)]
@@ -65,7 +65,7 @@ impl Broken {
     async fn ready(&self, token: &str) -> (StatusCode, Value) {
         let bearer = format!("Bearer {token}");
         let headers: &[_] = if token.is_empty() { &[] } else { &[("authorization", bearer.as_str())] };
-        let answer: Answer = call(self.listening.addr(), Method::GET, "/readyz", "", headers).await;
+        let answer: HttpResponse = call(self.listening.addr(), Method::GET, "/readyz", "", headers).await;
         let is_later = answer.headers.contains_key("retry-after");
         assert_eq!(is_later, answer.status == StatusCode::SERVICE_UNAVAILABLE, "503 says when to come again");
         (answer.status, answer.json())
