@@ -24,7 +24,7 @@ use super::{
     paused::Paused,
     replicas::Replicas,
     scripts,
-    shard_faults::{Part, ShardFaults},
+    shard_faults::{FailureDomain, ShardFaults},
     unconfirmed::UnconfirmedCalls,
 };
 use crate::shared::{
@@ -131,7 +131,7 @@ impl RedisStore {
                 self.membership.joined();
                 Ok(Some(alive.into_iter().map(|member| member.instance).collect()))
             }
-            Err(error) => self.faults.record(Part::Nodes, error).map(|()| None),
+            Err(error) => self.faults.record(FailureDomain::Nodes, error).map(|()| None),
         }
     }
 
