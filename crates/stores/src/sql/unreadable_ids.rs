@@ -14,7 +14,7 @@ use super::{
     count::CounterDeltas,
     fault::Fault,
     row::{Bodies, IN_FLIGHT},
-    write::{Found, filled},
+    write::{FoundRows, filled},
 };
 
 /// More are noted once these are out of their queues.
@@ -71,7 +71,7 @@ impl SqlStore {
         let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
         select.push_as("FORCE INDEX (PRIMARY) ", "").push("WHERE message_id IN (").bind_all(filled(&texts));
         select.push(") ORDER BY message_id FOR UPDATE SKIP LOCKED");
-        let mut found = Found::default();
+        let mut found = FoundRows::default();
         found.read(session.rows(select).await?)?;
         found.bad.retain(|bad| bad.lane.is_none() && (bad.waits() || bad.queue_no == Some(IN_FLIGHT)));
         let mut deltas = CounterDeltas::default();

@@ -52,7 +52,7 @@ pub(super) enum Locked {
 
 /// Rows that were read: messages, and unreadable rows.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundRows {
     pub(super) rows: Vec<Row>,
     pub(super) bad: Vec<Bad>,
 }
@@ -99,8 +99,8 @@ impl SqlStore {
         ids: &[&MessageId],
         bodies: Bodies,
         locked: Locked,
-    ) -> Result<Found, Fault> {
-        let mut found = Found::default();
+    ) -> Result<FoundRows, Fault> {
+        let mut found = FoundRows::default();
         for list in lists(ids) {
             let mut select = Statement::new(self.dialect(), &bodies.select());
             // In a small table MySQL would rather read every row, and wait for those of others that are locked.
@@ -271,7 +271,7 @@ impl SqlStore {
     }
 }
 
-impl Found {
+impl FoundRows {
     pub(super) fn read(&mut self, answers: Vec<ServerRow>) -> Result<(), Fault> {
         self.read_by(Row::read, &answers)
     }
