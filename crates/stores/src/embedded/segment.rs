@@ -264,7 +264,7 @@ pub(super) enum End {
 }
 
 /// The records read from a segment.
-pub(super) struct Found {
+pub(super) struct SegmentEnd {
     pub(super) end: End,
     /// The number of the frame that follows.
     pub(super) next: u64,
@@ -289,10 +289,10 @@ pub(super) fn read_segment(
     salted: bool,
     mut next: u64,
     mut each: impl FnMut(Record<'_>) -> bool,
-) -> Found {
+) -> SegmentEnd {
     let layout = match start(bytes, segment, salted) {
-        Start::Unused => return Found { end: End::Clean(SEGMENT_HEADER as u64), next, last: None },
-        Start::Bad(at) => return Found { end: End::Headless(at), next, last: None },
+        Start::Unused => return SegmentEnd { end: End::Clean(SEGMENT_HEADER as u64), next, last: None },
+        Start::Bad(at) => return SegmentEnd { end: End::Headless(at), next, last: None },
         Start::Used(layout) => layout,
     };
     let mut at = layout.start();
@@ -304,7 +304,7 @@ pub(super) fn read_segment(
                 each(Record { kind, body, offset: (from + start) as u64, frame: next })
             });
             if !taken {
-                return Found { end: End::Damaged(at as u64), next, last };
+                return SegmentEnd { end: End::Damaged(at as u64), next, last };
             }
         }
         last = Some(at);
@@ -319,7 +319,7 @@ pub(super) fn read_segment(
     } else {
         End::Clean(at as u64)
     };
-    Found { end, next, last }
+    SegmentEnd { end, next, last }
 }
 
 /// A record of a frame cannot be understood, although the frame is whole.

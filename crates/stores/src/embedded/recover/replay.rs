@@ -12,7 +12,7 @@ use super::{
         entry::{self, Peek},
         index::Position,
         journal::{Kind, Segment},
-        segment::{End, FRAME_HEADER, Found, RECORD_HEADER, Record, read_segment},
+        segment::{End, FRAME_HEADER, RECORD_HEADER, Record, SegmentEnd, read_segment},
         table::{TableKind, read_all, read_entry},
     },
     Opening, damaged, io_error, numbered,
@@ -109,7 +109,7 @@ impl Opening<'_> {
         Ok(self)
     }
 
-    fn replay_segment(&mut self, number: u32, bytes: &[u8], next: u64) -> Result<Found, StoreError> {
+    fn replay_segment(&mut self, number: u32, bytes: &[u8], next: u64) -> Result<SegmentEnd, StoreError> {
         let salted = number >= self.manifest.salted_from;
         let mut fault = None;
         let found = read_segment(bytes, number, salted, next, |record| {
@@ -286,7 +286,7 @@ impl Opening<'_> {
 }
 
 /// A frame is bad, and the journal goes on after it.
-fn bad_frame(name: &str, at: u64, found: &Found, last: Option<&LastFrame>) -> StoreError {
+fn bad_frame(name: &str, at: u64, found: &SegmentEnd, last: Option<&LastFrame>) -> StoreError {
     let what = match last {
         // The frames here are whole, and one that should be before them is missing.
         Some(last) if found.last.is_none() => format!(
