@@ -101,7 +101,7 @@ pub(crate) struct Session {
     /// The answer to a statement has not come.
     is_asking: bool,
     /// The changes that the index gets after the commit.
-    pub(super) index_entries: Vec<super::Entry>,
+    pub(super) index_entries: Vec<super::IndexEntry>,
     /// Whose transaction it is, and how often it was tried.
     call: Option<(CallId, u32)>,
 }

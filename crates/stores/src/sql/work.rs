@@ -4,7 +4,7 @@ use std::{marker::PhantomData, pin::Pin, time::Duration};
 
 use duly_core::store::StoreError;
 
-use super::{Entry, SqlStore, call::CallGuard, connection::Session, fault::Fault};
+use super::{IndexEntry, SqlStore, call::CallGuard, connection::Session, fault::Fault};
 
 /// A piece of work takes no longer than this, however often it is tried. A server that does not answer must not keep the
 /// caller.
@@ -37,7 +37,7 @@ struct Transaction<'c, T> {
     /// Begun with the first try that has a session.
     call: Option<CallGuard<'c>>,
     /// The result of the work and the entries to add to the index, while it is not known whether it was committed.
-    unconfirmed: Option<(T, Vec<Entry>)>,
+    unconfirmed: Option<(T, Vec<IndexEntry>)>,
 }
 
 impl SqlStore {
