@@ -82,7 +82,7 @@ use self::{
     disk::Disk,
     engine::{Admission, Class, Engine},
     index::Position,
-    journal::{Commit, Kind},
+    journal::{Commit, RecordKind},
     metrics::Timing,
     stall::BackgroundSteps,
 };
@@ -400,7 +400,7 @@ impl Store for EmbeddedStore {
             if let Some(mut state) = engine.lanes.get_mut(number) {
                 state.set_paused(paused);
             }
-            let position = engine.journal.add(Kind::Paused, |out| {
+            let position = engine.journal.add(RecordKind::Paused, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.push(u8::from(paused));
             });

@@ -11,7 +11,7 @@ use super::{
         engine::read_lane,
         entry::{self, Peek},
         index::Position,
-        journal::{Kind, Segment},
+        journal::{RecordKind, Segment},
         segment::{End, FRAME_HEADER, RECORD_HEADER, Record, SegmentEnd, read_segment},
         table::{TableKind, read_all, read_entry},
     },
@@ -145,12 +145,12 @@ impl Opening<'_> {
     fn apply(&mut self, segment: u32, record: &Record<'_>) -> Result<(), StoreError> {
         let counted = record.frame >= self.manifest.journal.next_frame;
         match record.kind {
-            Kind::Accepted | Kind::Changed => {
+            RecordKind::Accepted | RecordKind::Changed => {
                 let position = Position::new(segment, record.offset);
-                self.apply_entry(position, record.body, counted && record.kind == Kind::Accepted)
+                self.apply_entry(position, record.body, counted && record.kind == RecordKind::Accepted)
             }
-            Kind::Ended => self.apply_end(segment, record.body, counted),
-            Kind::Lane => {
+            RecordKind::Ended => self.apply_end(segment, record.body, counted),
+            RecordKind::Lane => {
                 let (number, lane) =
                     read_lane(record.body).ok_or_else(|| damaged("a lane in the journal cannot be read"))?;
                 // A smaller number that is not known belongs to a lane that was forgotten.
@@ -160,7 +160,7 @@ impl Opening<'_> {
                 self.engine.lanes.named_in(number, segment);
                 Ok(())
             }
-            Kind::Paused => {
+            RecordKind::Paused => {
                 let number =
                     record.body.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
                 if let Some(number) = number
