@@ -202,14 +202,14 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::programs::Kind;
+    use crate::programs::ProgramKind;
 
     /// A program that is a shell script.
     fn script(folder: &Path, name: &str, text: &str) -> Program {
         let executable = folder.join(name);
         fs::write(&executable, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&executable, fs::Permissions::from_mode(0o755)).unwrap();
-        Program { name: name.into(), executable, folder: folder.into(), kind: Kind::Test }
+        Program { name: name.into(), executable, folder: folder.into(), kind: ProgramKind::Test }
     }
 
     #[test]

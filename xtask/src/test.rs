@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     api,
-    programs::{self, Kind, Program},
+    programs::{self, Program, ProgramKind},
     runner, servers, site,
     step::{Failure, Steps, cargo},
 };
@@ -86,7 +86,7 @@ fn built(steps: &Steps) -> Result<Vec<Program>, Failure> {
 /// Runs tests, documentation and examples.
 fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
     let (tests, examples): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(|program| program.kind == Kind::Test);
+        programs.into_iter().partition(|program| program.kind == ProgramKind::Test);
     runner::run(steps, tests)?;
     steps.run("model of migrate-store", &mut model())?;
     steps.run("documentation tests", &mut workspace(&["test", "--doc"]))?;
