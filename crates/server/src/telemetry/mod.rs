@@ -18,7 +18,7 @@ use duly::{Duly, Monotonic, Now, StoreErrorKind};
 use tokio::sync::broadcast;
 
 use self::{
-    alerts::{LaneMeasurements, Measurements, Name, Watch},
+    alerts::{AlertName, LaneMeasurements, Measurements, Watch},
     metrics::TopicLabels,
     rates::{Sample, Samples},
     webhook::Poster,
@@ -187,7 +187,7 @@ impl Telemetry {
 }
 
 fn is_grave(alert: &str) -> bool {
-    Name::ALL.iter().any(|name| name.as_str() == alert && name.is_grave())
+    AlertName::ALL.iter().any(|name| name.as_str() == alert && name.is_grave())
 }
 
 #[cfg(test)]
