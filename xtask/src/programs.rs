@@ -17,11 +17,11 @@ pub(crate) struct Program {
     pub(crate) executable: PathBuf,
     /// The folder of its package, where cargo would run it.
     pub(crate) folder: PathBuf,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ProgramKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum ProgramKind {
     Test,
     Example,
 }
@@ -45,8 +45,8 @@ fn program(line: &str) -> Option<Program> {
     let target = &artifact["target"];
     let target_kind = target["kind"][0].as_str()?;
     let kind = match (artifact["profile"]["test"].as_bool()?, target_kind) {
-        (true, _) => Kind::Test,
-        (false, "example") => Kind::Example,
+        (true, _) => ProgramKind::Test,
+        (false, "example") => ProgramKind::Example,
         // The binaries that tests start.
         (false, _) => return None,
     };
@@ -73,12 +73,12 @@ mod tests {
     #[test]
     fn tests_and_examples_are_programs_to_run() {
         let parsed = program(&artifact("test", "power", true, r#""/r/target/power-1""#)).unwrap();
-        assert_eq!((parsed.name.as_str(), parsed.kind), ("stores power", Kind::Test));
+        assert_eq!((parsed.name.as_str(), parsed.kind), ("stores power", ProgramKind::Test));
         assert_eq!(parsed.folder, Path::new("/r/crates/stores"));
         let lib = program(&artifact("lib", "duly_stores", true, r#""/r/target/lib-1""#)).unwrap();
         assert_eq!(lib.name, "stores lib");
         let example = program(&artifact("example", "orders", false, r#""/r/target/orders""#)).unwrap();
-        assert_eq!(example.kind, Kind::Example);
+        assert_eq!(example.kind, ProgramKind::Example);
     }
 
     #[test]

@@ -23,13 +23,20 @@ use crate::{
     step::{Failure, Steps, clock, in_ci, seconds},
 };
 
-/// Programs that run at the same time: each keeps two thirds of a processor busy.
+/// Programs that run at the same time: each keeps less than half of a processor busy.
 const AT_ONCE: usize = 3;
 /// Threads of each program. With more of both, two processors cannot start the servers of that many tests in time.
 const THREADS: usize = 2;
-/// Threads of programs whose tests share one server and wait for leases and timers.
-const THREADS_OF_WAITING: usize = 4;
-const WAITING: [&str; 1] = ["duly-streams redis"];
+/// Threads of programs that keep less than a third of a processor busy: their tests share servers, and wait for them or for leases and
+/// timers.
+const WAITING: [(&str, usize); 6] = [
+    ("cli cli", 3),
+    ("duly-streams redis", 4),
+    ("sinks conformance", 3),
+    ("sinks kafka", 3),
+    ("sinks redis_streams", 3),
+    ("stores conformance", 3),
+];
 /// With more failures than this, it is not a busy machine.
 const RERUNS_MAX: usize = 3;
 /// A program that takes longer hangs: it is killed, and what it wrote until then is shown.
@@ -37,16 +44,28 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// How often the end of a program is looked for.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Programs that take longest, longest first: they start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 8] = [
+/// Programs that take longest, longest first: they start first, so that none of them runs alone at the end. The others take less
+/// than 25 s.
+const LONGEST: [&str; 19] = [
+    "cli cli",
     "cli chaos",
     "sinks conformance",
-    "cli cli",
-    "stores sql_server",
-    "server http",
-    "stores conformance",
-    "duly-streams redis",
     "sinks rocketmq",
+    "stores sql_server",
+    "stores conformance",
+    "server http",
+    "duly-streams redis",
+    "sinks kafka",
+    "sinks rabbitmq",
+    "server console",
+    "testkit lib",
+    "sinks redis_streams",
+    "stores redis_server",
+    "sinks nats",
+    "cli configuration",
+    "xtask tidy",
+    "sinks unresponsive",
+    "cli readme",
 ];
 
 /// Runs all of `programs`. With `CI=true`, up to [`RERUNS_MAX`] tests that failed run once more alone; one that passes then is
@@ -145,7 +164,7 @@ fn work(queue: &Mutex<VecDeque<Program>>, folder: &Path, ended: &Sender<io::Resu
 }
 
 fn threads_of(program: &str) -> usize {
-    if WAITING.contains(&program) { THREADS_OF_WAITING } else { THREADS }
+    WAITING.iter().find(|(name, _)| *name == program).map_or(THREADS, |(_, threads)| *threads)
 }
 
 fn execute(program: Program, folder: &Path) -> io::Result<Run> {
@@ -202,14 +221,29 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::programs::Kind;
+    use crate::{programs::ProgramKind, step::root};
 
     /// A program that is a shell script.
     fn script(folder: &Path, name: &str, text: &str) -> Program {
         let executable = folder.join(name);
         fs::write(&executable, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&executable, fs::Permissions::from_mode(0o755)).unwrap();
-        Program { name: name.into(), executable, folder: folder.into(), kind: Kind::Test }
+        Program { name: name.into(), executable, folder: folder.into(), kind: ProgramKind::Test }
+    }
+
+    #[test]
+    fn every_program_of_the_lists_is_there() {
+        for name in LONGEST.iter().chain(WAITING.iter().map(|(name, _)| name)) {
+            let (package, target) = name.split_once(' ').unwrap();
+            let folder =
+                if package == "xtask" { root().join(package) } else { root().join("crates").join(package) };
+            let tests = folder.join("tests");
+            let files = match target {
+                "lib" => vec![folder.join("src/lib.rs")],
+                _ => vec![tests.join(format!("{target}.rs")), tests.join(target).join("main.rs")],
+            };
+            assert!(files.iter().any(|file| file.is_file()), "there is no {name}");
+        }
     }
 
     #[test]

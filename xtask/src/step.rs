@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::OsString,
-    io,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     sync::{
@@ -51,6 +51,17 @@ impl Steps {
     /// Runs `command` with the terminal's input and output. Words go to stderr: stdout is the command's data.
     pub(crate) fn run(&self, name: &str, command: &mut Command) -> Result<(), Failure> {
         self.run_with(name, command, Command::status)
+    }
+
+    /// The same beside other steps: what it writes is shown in one piece when it ended.
+    pub(crate) fn run_aside(&self, name: &str, command: &mut Command) -> Result<(), Failure> {
+        self.run_with(name, command, |command| {
+            let output = command.output()?;
+            let mut out = io::stderr().lock();
+            out.write_all(&output.stdout)?;
+            out.write_all(&output.stderr)?;
+            Ok(output.status)
+        })
     }
 
     /// The same, run by `how`.
@@ -147,6 +158,15 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// From now on, this thread and what it starts get the processors that nobody else wants.
+pub(crate) fn yield_to_others() {
+    // Elsewhere it would be the whole process, and with it those to whom it yields.
+    if cfg!(target_os = "linux") {
+        // With another system's rules for it, it is only slower for the others.
+        let _ = rustix::process::nice(19);
+    }
 }
 
 /// A program of the testkit, built for speed.

@@ -8,9 +8,9 @@ use std::{
 
 use crate::{
     api,
-    programs::{self, Kind, Program},
+    programs::{self, Program, ProgramKind},
     runner, servers, site,
-    step::{Failure, Steps, cargo},
+    step::{self, Failure, Steps, cargo},
 };
 
 #[derive(clap::Args)]
@@ -26,7 +26,7 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
         return tested(steps, programs);
     }
     servers::packages(steps)?;
-    // Downloads wait for the network, lints and the build for the processors.
+    // Downloads wait for the network, the build for the processors.
     let programs = thread::scope(|scope| {
         let tools = scope.spawn(|| servers::tools(steps));
         let programs = built(steps)?;
@@ -51,13 +51,49 @@ fn workspace(arguments: &[&str]) -> Command {
     command
 }
 
-/// Checks the sources and builds all tests and examples.
+/// Builds all tests and examples.
 fn built(steps: &Steps) -> Result<Vec<Program>, Failure> {
     steps.run("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     if !servers::has_openssl() {
         steps.skip("TLS and SCRAM of the kafka sink", "not installed: pkg-config libssl-dev")?;
     }
-    steps.run("lints", workspace(&["clippy", "--all-targets"]).args(["--", "-D", "warnings"]))?;
+    programs::build(steps, &mut workspace(&["test"]))
+}
+
+/// Runs tests, beside them all checks that start no server, and at last the examples.
+fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
+    let (tests, examples): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| program.kind == ProgramKind::Test);
+    // Tests wait for servers, leases and due times for a third of their time: lints and documentation take that.
+    thread::scope(|scope| {
+        let checks = scope.spawn(|| {
+            // Said at once: the tests go on for minutes.
+            checked(steps).inspect_err(|failure| eprintln!("\nFAILED {failure}"))
+        });
+        let tests = runner::run(steps, tests);
+        let checks = checks.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+        tests.and(checks)
+    })?;
+    let examples: Vec<_> = examples.iter().filter(|example| runs_alone(example)).collect();
+    if examples.is_empty() {
+        return steps.skip("examples", "the build made none");
+    }
+    examples.into_iter().try_for_each(|example| {
+        let mut command = Command::new(&example.executable);
+        command.current_dir(&example.folder);
+        if example.name == OPENAPI {
+            command.stdout(Stdio::null());
+        }
+        steps.run(&format!("example {}", example.name), &mut command)
+    })
+}
+
+/// Lints, documentation and packages, with what the tests leave of the processors.
+fn checked(steps: &Steps) -> Result<(), Failure> {
+    step::yield_to_others();
+    let lints =
+        |name: &str, command: &mut Command| steps.run_aside(name, command.args(["--", "-D", "warnings"]));
+    lints("lints", &mut workspace(&["clippy", "--all-targets"]))?;
     // The workspace has the features of all its crates together. Two sets of fewer must do, too: duly-streams without its delayed part, and
     // the server without C. One command for both, as it shares nearly all dependencies with the one above.
     let fewer = [
@@ -72,40 +108,17 @@ fn built(steps: &Steps) -> Result<Vec<Program>, Failure> {
         "--bins",
         "--no-default-features",
     ];
-    steps.run(
-        "lints with fewer features",
-        cargo(&fewer).args(["--features", WITHOUT_C, "--", "-D", "warnings"]),
-    )?;
+    lints("lints with fewer features", cargo(&fewer).args(["--features", WITHOUT_C]))?;
     // The library as most people depend on it: with the features of the others, nobody would see what it lacks. Some thirty small
     // dependencies of its own, and no code is generated.
     let library = ["clippy", "--package", "duly", "--no-default-features", "--features", "embedded"];
-    steps.run("lints of the library with a folder", cargo(&library).args(["--", "-D", "warnings"]))?;
-    programs::build(steps, &mut workspace(&["test"]))
-}
-
-/// Runs tests, documentation and examples.
-fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
-    let (tests, examples): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(|program| program.kind == Kind::Test);
-    runner::run(steps, tests)?;
-    steps.run("model of migrate-store", &mut model())?;
-    steps.run("documentation tests", &mut workspace(&["test", "--doc"]))?;
-    steps.run("documentation", &mut documentation())?;
+    lints("lints of the library with a folder", &mut cargo(&library))?;
+    steps.run_aside("documentation", &mut documentation())?;
     api::check(steps)?;
+    steps.run_aside("documentation tests", &mut workspace(&["test", "--doc"]))?;
+    steps.run_aside("model of migrate-store", &mut model())?;
     site::run(steps)?;
-    steps.run("packages", &mut packages())?;
-    let examples: Vec<_> = examples.iter().filter(|example| runs_alone(example)).collect();
-    if examples.is_empty() {
-        return steps.skip("examples", "the build made none");
-    }
-    examples.into_iter().try_for_each(|example| {
-        let mut command = Command::new(&example.executable);
-        command.current_dir(&example.folder);
-        if example.name == OPENAPI {
-            command.stdout(Stdio::null());
-        }
-        steps.run(&format!("example {}", example.name), &mut command)
-    })
+    steps.run_aside("packages", &mut packages())
 }
 
 /// The pages of rustdoc, in the target folder.

@@ -180,7 +180,7 @@ mod tests {
     use duly::{Clock, ManualClock, Monotonic, Now, Sleep};
     use duly_core::store::{Health, StoreError};
     use duly_stores::{EmbeddedStore, MemoryStore, embedded};
-    use testkit::fault::{Call, FailingStore};
+    use testkit::fault::{FailPoint, FailingStore};
 
     use super::*;
 
@@ -239,7 +239,7 @@ mod tests {
     async fn a_signal_is_heeded_while_the_store_blocks_the_health_call() {
         let store = FailingStore::new(Arc::new(MemoryStore::new()));
         let duly = Duly::builder().store(store.clone()).start().await.unwrap();
-        store.fail([Call::HealthBlocks], StoreErrorKind::Unavailable);
+        store.fail([FailPoint::HealthBlocks], StoreErrorKind::Unavailable);
         let asked = store.health_asked();
         let (stop, stop_signal) = tokio::sync::oneshot::channel::<()>();
         let server = tokio::spawn(async move {
@@ -268,7 +268,7 @@ mod tests {
             if full_by_its_own_word {
                 health.accepting = error(StoreErrorKind::Full, "the disk is full");
             }
-            store.fail([Call::Insert], StoreErrorKind::Full);
+            store.fail([FailPoint::Insert], StoreErrorKind::Full);
             for _ in 0..3 {
                 duly.send(duly::Message::to("order")).await.unwrap_err();
             }

@@ -6,7 +6,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::{
     model::{Broken, Others, Protocol, Tool},
-    world::{Both, CONTENTS, Call, OTHERS, Source, Target, World},
+    world::{Both, CONTENTS, MigrationCall, OTHERS, Source, Target, World},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Action {
     Forget(usize),
     SendAgain(usize),
     DeliverAtTarget(usize),
-    DoneLate(Call),
+    DoneLate(MigrationCall),
     /// Nothing can come late any more.
     LateEnds,
     Start,

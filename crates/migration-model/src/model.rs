@@ -11,7 +11,7 @@ use crate::{
         of_parked,
     },
     instants::Instants,
-    world::{Both, Call, DUE, Source, Target, World, accepted},
+    world::{Both, DUE, MigrationCall, Source, Target, World, accepted},
 };
 
 /// What is checked, and which rule is left out to see that the model would notice.
@@ -128,27 +128,29 @@ impl Protocol {
     }
 
     /// The calls of the next step, if it is one with calls.
-    pub(crate) fn calls(world: &World) -> Vec<Call> {
-        let each = |ids: &[usize], call: fn(usize) -> Call| ids.iter().map(|i| call(*i)).collect();
-        let seen = |ids: &[MessageRef], call: &dyn Fn(MessageRef) -> Call| {
+    pub(crate) fn calls(world: &World) -> Vec<MigrationCall> {
+        let each = |ids: &[usize], call: fn(usize) -> MigrationCall| ids.iter().map(|i| call(*i)).collect();
+        let seen = |ids: &[MessageRef], call: &dyn Fn(MessageRef) -> MigrationCall| {
             ids.iter().map(|seen| call(*seen)).collect()
         };
         let asked = world.next;
         match &world.tool {
-            Tool::Park(ids, _) => seen(ids, &|(i, content, tried)| Call::Park(i, content, tried)),
-            Tool::Outdate { ids, .. } => each(ids, Call::Drop),
-            Tool::Cancel(ids, _) => seen(ids, &|(i, content, _)| Call::Cancel(i, asked, content)),
-            Tool::Apply { live, drop, .. } => {
-                live.iter().map(|i| Call::Live(*i)).chain(drop.iter().map(|i| Call::Drop(*i))).collect()
-            }
+            Tool::Park(ids, _) => seen(ids, &|(i, content, tried)| MigrationCall::Park(i, content, tried)),
+            Tool::Outdate { ids, .. } => each(ids, MigrationCall::Drop),
+            Tool::Cancel(ids, _) => seen(ids, &|(i, content, _)| MigrationCall::Cancel(i, asked, content)),
+            Tool::Apply { live, drop, .. } => live
+                .iter()
+                .map(|i| MigrationCall::Live(*i))
+                .chain(drop.iter().map(|i| MigrationCall::Drop(*i)))
+                .collect(),
             Tool::MarkDead(ids) => {
                 let free = ids.iter().filter(|(i, ..)| world.messages[*i].is_free());
-                free.map(|(i, ..)| Call::Mark(*i)).collect()
+                free.map(|(i, ..)| MigrationCall::Mark(*i)).collect()
             }
-            Tool::CopyDead(ids) => seen(ids, &|(i, content, _)| Call::CopyDead(i, content)),
-            Tool::Purge { ids, .. } => seen(ids, &|(i, content, _)| Call::Purge(i, content)),
-            Tool::SettleDead(ids) | Tool::WithdrawDead { ids, .. } => each(ids, Call::PurgeCopy),
-            Tool::Unmark(ids) | Tool::UnmarkDead { ids, .. } => each(ids, Call::Unmark),
+            Tool::CopyDead(ids) => seen(ids, &|(i, content, _)| MigrationCall::CopyDead(i, content)),
+            Tool::Purge { ids, .. } => seen(ids, &|(i, content, _)| MigrationCall::Purge(i, content)),
+            Tool::SettleDead(ids) | Tool::WithdrawDead { ids, .. } => each(ids, MigrationCall::PurgeCopy),
+            Tool::Unmark(ids) | Tool::UnmarkDead { ids, .. } => each(ids, MigrationCall::Unmark),
             _ => Vec::new(),
         }
     }

@@ -59,7 +59,7 @@ pub(crate) enum Target {
 
 /// A call of the move about one message; what it was read as, where that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Call {
+pub(crate) enum MigrationCall {
     Park(usize, usize, bool),
     Cancel(usize, u8, usize),
     Live(usize),
@@ -85,7 +85,7 @@ pub(crate) struct World {
     pub(crate) next: u8,
     pub(crate) tool: super::model::Tool,
     /// Calls that nobody heard of any more: each may still be done, or never.
-    pub(crate) late: BTreeSet<Call>,
+    pub(crate) late: BTreeSet<MigrationCall>,
     /// The process reckons with such calls.
     pub(crate) may_come_late: bool,
     /// A run has begun and was not ended.
@@ -95,14 +95,17 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn do_it(&mut self, call: Call) {
+    pub(crate) fn do_it(&mut self, call: MigrationCall) {
         match call {
-            Call::Mark(i) => _ = self.marked.insert(i),
-            Call::Unmark(i) => _ = self.marked.remove(&i),
-            Call::Park(i, ..) | Call::Cancel(i, ..) | Call::Live(i) | Call::Drop(i) => {
+            MigrationCall::Mark(i) => _ = self.marked.insert(i),
+            MigrationCall::Unmark(i) => _ = self.marked.remove(&i),
+            MigrationCall::Park(i, ..)
+            | MigrationCall::Cancel(i, ..)
+            | MigrationCall::Live(i)
+            | MigrationCall::Drop(i) => self.messages[i].do_it(call),
+            MigrationCall::CopyDead(i, _) | MigrationCall::Purge(i, _) | MigrationCall::PurgeCopy(i) => {
                 self.messages[i].do_it(call)
             }
-            Call::CopyDead(i, _) | Call::Purge(i, _) | Call::PurgeCopy(i) => self.messages[i].do_it(call),
         }
     }
 }
@@ -121,25 +124,25 @@ impl Both {
         }
     }
 
-    fn do_it(&mut self, call: Call) {
+    fn do_it(&mut self, call: MigrationCall) {
         match (call, self.source, self.target) {
-            (Call::Park(_, content, tried), _, Target::None | Target::Withdrawn) => {
+            (MigrationCall::Park(_, content, tried), _, Target::None | Target::Withdrawn) => {
                 (self.target, self.copy, self.copy_tried) = (Target::Parked, content, tried);
             }
-            (Call::Cancel(_, at, content), Source::Pending, _) => {
+            (MigrationCall::Cancel(_, at, content), Source::Pending, _) => {
                 self.source = Source::Cancelled(at);
                 self.messages[self.content].was_mistaken |= content != self.content;
             }
-            (Call::Live(_), _, Target::Parked) => self.target = Target::Live,
-            (Call::Drop(_), _, Target::Parked | Target::Live) => self.target = Target::Withdrawn,
-            (Call::CopyDead(_, content), _, Target::None | Target::Withdrawn) => {
+            (MigrationCall::Live(_), _, Target::Parked) => self.target = Target::Live,
+            (MigrationCall::Drop(_), _, Target::Parked | Target::Live) => self.target = Target::Withdrawn,
+            (MigrationCall::CopyDead(_, content), _, Target::None | Target::Withdrawn) => {
                 (self.target, self.copy, self.copy_tried) = (Target::Dead, content, true);
             }
-            (Call::Purge(_, content), Source::Dead, _) => {
+            (MigrationCall::Purge(_, content), Source::Dead, _) => {
                 self.source = Source::Unknown;
                 self.messages[self.content].was_mistaken |= content != self.content;
             }
-            (Call::PurgeCopy(_), _, Target::Dead) => self.target = Target::None,
+            (MigrationCall::PurgeCopy(_), _, Target::Dead) => self.target = Target::None,
             _ => {}
         }
     }

@@ -11,5 +11,5 @@ mod reserved;
 pub use address::Address;
 pub use clients::{ClientIdentity, Clients, Reach};
 pub use link::{Link, Master, Server};
-pub use parts::Part;
+pub use parts::KeyspacePart;
 pub use reserved::reserved_for;

@@ -13,7 +13,7 @@ use crate::Link;
 /// A part of a Redis that one server holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Part {
+pub enum KeyspacePart {
     /// All of it.
     Whole,
     /// What the master of this slot holds.
@@ -22,8 +22,8 @@ pub enum Part {
 
 impl Link {
     /// The parts that together are everything: as many as there are masters.
-    pub async fn parts(&mut self) -> RedisResult<Vec<Part>> {
-        let Self::Cluster(_, cluster) = self else { return Ok(vec![Part::Whole]) };
+    pub async fn parts(&mut self) -> RedisResult<Vec<KeyspacePart>> {
+        let Self::Cluster(_, cluster) = self else { return Ok(vec![KeyspacePart::Whole]) };
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("SLOTS");
         let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
@@ -42,13 +42,13 @@ impl Link {
             };
             masters.entry(who).or_insert(u16::from_redis_value(first)?);
         }
-        Ok(masters.into_values().map(Part::MasterOf).collect())
+        Ok(masters.into_values().map(KeyspacePart::MasterOf).collect())
     }
 
     /// Asks the server that holds `part`.
-    pub async fn ask_part(&mut self, part: Part, command: Cmd) -> RedisResult<Value> {
+    pub async fn ask_part(&mut self, part: KeyspacePart, command: Cmd) -> RedisResult<Value> {
         let answer = match (self, part) {
-            (Self::Cluster(_, cluster), Part::MasterOf(slot)) => {
+            (Self::Cluster(_, cluster), KeyspacePart::MasterOf(slot)) => {
                 let route = SingleNodeRoutingInfo::SpecificNode(Route::new(slot, SlotAddr::Master));
                 cluster.route_command(command, RoutingInfo::SingleNode(route)).await
             }

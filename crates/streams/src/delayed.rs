@@ -66,11 +66,11 @@ const JOIN_RETRY_WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration
 /// delayed.
 #[derive(Default)]
 pub(crate) struct Delayed {
-    state: Mutex<State>,
+    state: Mutex<DelayedState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DelayedState {
     /// The running Duly, with a unique number.
     running: Option<(u64, Duly)>,
     /// Another process joined with the same name. From then on this one joins under a generated name: with one name
@@ -80,7 +80,7 @@ struct State {
     is_shut_down: bool,
 }
 
-impl State {
+impl DelayedState {
     async fn start(&mut self, settings: &Settings, name: &str) -> Result<(u64, Duly), Error> {
         if self.is_shut_down {
             return Err(Error::Closed);

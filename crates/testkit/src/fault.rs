@@ -24,7 +24,7 @@ mod tests;
 
 /// A call that can be told to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Call {
+pub enum FailPoint {
     /// Inserts.
     Insert,
     /// Inserts: done, and their answer is lost.
@@ -50,7 +50,7 @@ pub enum Call {
 /// A store in front of another: it fails the calls that it is told to, and lets the rest through.
 pub struct FailingStore {
     inner: Arc<dyn Store>,
-    failing: Mutex<(BTreeSet<Call>, StoreErrorKind)>,
+    failing: Mutex<(BTreeSet<FailPoint>, StoreErrorKind)>,
     said: Mutex<Option<Health>>,
     refused: Mutex<Option<MessageId>>,
     asked: AtomicU64,
@@ -84,7 +84,7 @@ impl FailingStore {
     }
 
     /// From now on exactly these calls fail, with an error of this kind.
-    pub fn fail(&self, calls: impl IntoIterator<Item = Call>, kind: StoreErrorKind) {
+    pub fn fail(&self, calls: impl IntoIterator<Item = FailPoint>, kind: StoreErrorKind) {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = (calls.into_iter().collect(), kind);
         self.changed.notify_one();
         self.unblocked.notify_all();
@@ -100,15 +100,15 @@ impl FailingStore {
         if batch.iter().any(|settle| refused.as_ref() == Some(&settle.receipt.id)) {
             return Err(StoreError::new(StoreErrorKind::Damaged, "one of them is refused as told"));
         }
-        self.may(Call::Settle)
+        self.may(FailPoint::Settle)
     }
 
-    fn block_while(&self, call: Call) {
+    fn block_while(&self, call: FailPoint) {
         let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         let _failing = self.unblocked.wait_while(failing, |failing| failing.0.contains(&call));
     }
 
-    fn may(&self, call: Call) -> Result<&dyn Store, StoreError> {
+    fn may(&self, call: FailPoint) -> Result<&dyn Store, StoreError> {
         let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         if failing.0.contains(&call) {
             return Err(StoreError::new(failing.1, format!("{call:?} fails as told")));
@@ -124,16 +124,16 @@ impl Store for FailingStore {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        while self.may(Call::InsertsWait).is_err() {
+        while self.may(FailPoint::InsertsWait).is_err() {
             self.changed.notified().await;
         }
-        let inserted = self.may(Call::Insert)?.insert(now, batch).await?;
-        self.may(Call::InsertAnswer)?;
+        let inserted = self.may(FailPoint::Insert)?.insert(now, batch).await?;
+        self.may(FailPoint::InsertAnswer)?;
         Ok(inserted)
     }
 
     async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
-        self.may(Call::Claim)?.claim(now, claim).await
+        self.may(FailPoint::Claim)?.claim(now, claim).await
     }
 
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
@@ -146,7 +146,7 @@ impl Store for FailingStore {
         receipts: &[Receipt],
         lease: Duration,
     ) -> Result<Vec<Settled>, StoreError> {
-        self.may(Call::Settle)?.extend(now, receipts, lease).await
+        self.may(FailPoint::Settle)?.extend(now, receipts, lease).await
     }
 
     async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
@@ -174,11 +174,11 @@ impl Store for FailingStore {
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.may(Call::Looks)?.get(ids).await
+        self.may(FailPoint::Looks)?.get(ids).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        self.may(Call::Looks)?.list(query).await
+        self.may(FailPoint::Looks)?.list(query).await
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
@@ -186,22 +186,22 @@ impl Store for FailingStore {
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
-        while self.may(Call::LanesWait).is_err() {
+        while self.may(FailPoint::LanesWait).is_err() {
             self.changed.notified().await;
         }
-        self.may(Call::Looks)?.lanes(now).await
+        self.may(FailPoint::Looks)?.lanes(now).await
     }
 
     async fn totals(&self) -> Result<Totals, StoreError> {
-        self.may(Call::Looks)?.totals().await
+        self.may(FailPoint::Looks)?.totals().await
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
-        self.may(Call::Looks)?.forecast(from, to, buckets).await
+        self.may(FailPoint::Looks)?.forecast(from, to, buckets).await
     }
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
-        self.may(Call::Sweep)?.sweep(now, lanes).await
+        self.may(FailPoint::Sweep)?.sweep(now, lanes).await
     }
 
     async fn hint(&self) -> Hint {
@@ -209,24 +209,24 @@ impl Store for FailingStore {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
-        self.may(Call::Looks)?.nodes().await
+        self.may(FailPoint::Looks)?.nodes().await
     }
 
     async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
-        self.may(Call::Looks)?.shards(now).await
+        self.may(FailPoint::Looks)?.shards(now).await
     }
 
     async fn health(&self) -> Health {
         self.asked.fetch_add(1, SeqCst);
-        self.block_while(Call::HealthBlocks);
-        if self.may(Call::HealthHangs).is_err() {
+        self.block_while(FailPoint::HealthBlocks);
+        if self.may(FailPoint::HealthHangs).is_err() {
             return std::future::pending().await;
         }
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(said) = said {
             return said;
         }
-        match self.may(Call::Looks) {
+        match self.may(FailPoint::Looks) {
             Ok(inner) => inner.health().await,
             Err(error) => Health::failing(error),
         }

@@ -99,14 +99,14 @@ type Decide = dyn Fn(&Request) -> Reply + Send + Sync;
 /// A real HTTP server that does as the test says.
 pub struct HttpServer {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     running: Mutex<Option<Running>>,
     /// Bound and not listening: while the server is stopped, connections are refused and nobody else gets the port.
     place: Mutex<Option<TcpSocket>>,
     tls: Option<TlsAcceptor>,
 }
 
-struct Shared {
+struct ServerState {
     decide: Box<Decide>,
     requests: watch::Sender<Vec<Request>>,
     connections: AtomicUsize,
@@ -142,7 +142,7 @@ impl HttpServer {
         decide: impl Fn(&Request) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let socket = bound(SocketAddr::from((address, 0))).unwrap();
-        let shared = Shared {
+        let shared = ServerState {
             decide: Box::new(decide),
             requests: watch::Sender::new(Vec::new()),
             connections: AtomicUsize::new(0),
@@ -255,7 +255,7 @@ fn bound(addr: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAcceptor>) {
+async fn accept(listener: TcpListener, shared: Arc<ServerState>, tls: Option<TlsAcceptor>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         let connection = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
@@ -272,7 +272,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAccep
 
 async fn serve(
     stream: TcpStream,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     tls: Option<TlsAcceptor>,
     connection: usize,
 ) -> io::Result<()> {
@@ -298,10 +298,10 @@ async fn serve(
 }
 
 async fn answer(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     connection: usize,
     request: http::Request<Incoming>,
-) -> io::Result<Response<Answer>> {
+) -> io::Result<Response<ResponseBody>> {
     let (Parts { method, uri, headers, version, .. }, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let request = Request { method, uri, headers, body, connection, version };
@@ -309,7 +309,7 @@ async fn answer(
     shared.requests.send_modify(|all| all.push(request));
     let with = |answer: Response<Bytes>, then| {
         let streamed = shared.clone();
-        answer.map(|bytes| Answer { bytes, then, sent: false, shared: streamed })
+        answer.map(|bytes| ResponseBody { bytes, then, sent: false, shared: streamed })
     };
     match reply {
         Reply::Answer(answer) => Ok(with(answer, Then::End)),
@@ -337,14 +337,14 @@ enum Then {
     Wait,
 }
 
-struct Answer {
+struct ResponseBody {
     bytes: Bytes,
     then: Then,
     sent: bool,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 

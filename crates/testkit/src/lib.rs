@@ -9,6 +9,7 @@
 
 pub mod bench;
 pub mod disk;
+pub mod engine;
 pub mod fault;
 pub mod http;
 pub mod kill;

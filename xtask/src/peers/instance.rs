@@ -19,9 +19,9 @@ use crate::{servers::find, step::clock};
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(20);
 
-pub(super) struct Instance(Vec<Part>);
+pub(super) struct Instance(Vec<RunningServer>);
 
-struct Part {
+struct RunningServer {
     // Declared before the sandbox: the process is gone before its folder is.
     process: Option<Process>,
     server: &'static dyn Server,
@@ -36,8 +36,8 @@ impl Instance {
             let behind = instance.0.last().map_or(0, |part| part.sandbox.port);
             let sandbox = Sandbox::new(behind, duly)?;
             server.prepare(&sandbox)?;
-            instance.0.push(Part { process: None, server: *server, sandbox });
-            instance.0.last_mut().map_or(Ok(()), Part::start)?;
+            instance.0.push(RunningServer { process: None, server: *server, sandbox });
+            instance.0.last_mut().map_or(Ok(()), RunningServer::start)?;
         }
         Ok(instance)
     }
@@ -49,7 +49,7 @@ impl Instance {
 
     /// Starts them all again, after a kill.
     pub(super) fn restart(&mut self) -> io::Result<()> {
-        self.0.iter_mut().try_for_each(Part::start)
+        self.0.iter_mut().try_for_each(RunningServer::start)
     }
 
     /// Where the driver finds it.
@@ -87,7 +87,7 @@ impl Drop for Instance {
     }
 }
 
-impl Part {
+impl RunningServer {
     fn start(&mut self) -> io::Result<()> {
         let process = Process::start(self.server, &self.sandbox)?;
         let begin = clock();

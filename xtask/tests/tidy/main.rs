@@ -93,6 +93,32 @@ fn no_old_name_comes_back() {
 }
 
 #[test]
+fn every_type_is_named_for_what_it_is() {
+    let count = |path: &str, text: &str| names::vague_types(&Source::new(path, text.into())).len();
+    let path = "crates/duly/src/a.rs";
+    for text in [
+        "struct Shared {",
+        "pub(crate) enum Call<'a> {",
+        "pub trait Helper {",
+        "type Work<T> = Vec<T>;",
+        "fn a() {\n    struct Part(u8);",
+    ] {
+        assert_eq!(count(path, text), 1, "{text}");
+    }
+    for text in [
+        "struct SharedEngine {",
+        "enum Isolation {\n    Shared,",
+        "impl Body for A {\n    type Data = Bytes;",
+        "use a::Kind;",
+        "// struct Shared;",
+    ] {
+        assert_eq!(count(path, text), 0, "{text}");
+    }
+    assert_eq!(count("crates/core/src/record.rs", "pub enum State {"), 0, "users know it");
+    assert_none(&complaints(names::vague_types));
+}
+
+#[test]
 fn no_module_is_named_by_a_gerund() {
     let complaint = |path: &str| names::gerunds(&Source::new(path, String::new()));
     assert_eq!(complaint("crates/duly/src/sending.rs").len(), 1);

@@ -135,6 +135,15 @@ const BANNED: [(&str, &str); 127] = [
     ("wishes", "requests or changes"),
 ];
 
+/// Names of types that say how a thing is held, or that there is one, and not what it is.
+const VAGUE_TYPES: [&str; 15] = [
+    "Answer", "Call", "Data", "Found", "Helper", "Info", "Item", "Kind", "Manager", "Name", "Part", "Shared",
+    "State", "Thing", "Work",
+];
+
+/// Types of these names that users know by them.
+const PLAIN_TYPES: [(&str, &str); 1] = [("crates/core/src/record.rs", "State")];
+
 /// Modules that end in `-ing` and are nouns.
 const NOUNS: [&str; 2] = ["claim_timing", "remoting"];
 
@@ -171,6 +180,31 @@ pub(crate) fn banned(source: &Source) -> Vec<String> {
     found.collect()
 }
 
+/// Types whose name fits any of them. A type that a trait asks for, within an `impl`, has the name that the trait gives it.
+pub(crate) fn vague_types(source: &Source) -> Vec<String> {
+    let Some(code) = code(source).filter(|_| source.is_rust()) else { return Vec::new() };
+    let is_plain =
+        |name: &str| PLAIN_TYPES.iter().any(|(path, known)| source.path == Path::new(path) && *known == name);
+    let found = (1..).zip(code.lines()).filter_map(|(number, line)| {
+        let name = type_name(line).filter(|name| VAGUE_TYPES.contains(name) && !is_plain(name))?;
+        Some(format!("{}:{number}: {name} says nothing: name the type for what it is", source.path.display()))
+    });
+    found.collect()
+}
+
+/// The name of the type that a line declares.
+fn type_name(line: &str) -> Option<&str> {
+    let item = line.trim_start();
+    let item = item.strip_prefix("pub").map_or(item, |rest| rest.trim_start_matches(|letter| letter != ' '));
+    let (keyword, rest) = item.trim_start().split_once(' ')?;
+    let declares = match keyword {
+        "struct" | "enum" | "trait" | "union" => true,
+        "type" => !line.starts_with(' '),
+        _ => false,
+    };
+    declares.then(|| rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next()).flatten()
+}
+
 /// Exceptions for which there is no file, module or struct any more.
 pub(crate) fn stale_exceptions(sources: &[Source]) -> Vec<String> {
     let text = |path: &str| sources.iter().find(|source| source.path == Path::new(path)).map(code);
@@ -183,7 +217,8 @@ pub(crate) fn stale_exceptions(sources: &[Source]) -> Vec<String> {
             |part: &std::ffi::OsStr| part.to_str().is_some_and(|part| part.trim_end_matches(".rs") == name);
         sources.iter().any(|source| source.is_rust() && source.path.iter().any(is_named))
     };
-    let words = WIDE_STRUCTS.iter().chain(&HOMONYMS).filter(|(path, word)| !has(path, word));
+    let words =
+        WIDE_STRUCTS.iter().chain(&HOMONYMS).chain(&PLAIN_TYPES).filter(|(path, word)| !has(path, word));
     let nouns = NOUNS.iter().filter(|name| !is_module(name));
     let words = words.map(|(path, word)| format!("{path}: there is no {word}: it needs no exception"));
     words.chain(nouns.map(|name| format!("no module is called {name}: it needs no exception"))).collect()

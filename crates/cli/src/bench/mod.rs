@@ -3,11 +3,11 @@
 mod deliveries;
 mod histogram;
 mod ledger;
+mod load_run;
 mod plan;
 mod receiver;
 mod report;
 mod sender;
-mod shared;
 
 use std::{
     path::PathBuf,
@@ -27,9 +27,9 @@ pub(crate) use histogram::Histogram;
 use self::{
     deliveries::Deliveries,
     ledger::Ledger,
+    load_run::LoadRun,
     plan::{DelayRange, Plan},
     report::Report,
-    shared::Shared,
 };
 use super::{Failure, Output, clock, input};
 use duly_client::Client;
@@ -134,9 +134,9 @@ impl Bench {
         verdict(&report)
     }
 
-    fn shared(&self, client: Client) -> Result<Shared, Failure> {
+    fn shared(&self, client: Client) -> Result<LoadRun, Failure> {
         let batch = self.batch as usize;
-        Ok(Shared {
+        Ok(LoadRun {
             client,
             plan: Plan::new(&self.topic, self.sink.as_deref(), self.body, batch, self.delay),
             ledger: self.ledger.as_deref().map(Ledger::open).transpose()?,
@@ -157,7 +157,7 @@ impl Bench {
 
     async fn measure(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<LoadRun>,
         mut sending: JoinSet<Result<Histogram, Failure>>,
         mut receiving: JoinSet<Result<Histogram, Failure>>,
     ) -> Result<(Duration, Histogram, Histogram), Failure> {
@@ -220,7 +220,7 @@ fn bar(out: &Output, duration: Duration) -> ProgressBar {
     bar
 }
 
-async fn show(shared: Arc<Shared>, bar: ProgressBar) {
+async fn show(shared: Arc<LoadRun>, bar: ProgressBar) {
     let mut ticks = tokio::time::interval(TICK);
     loop {
         ticks.tick().await;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     histogram::Histogram,
-    shared::{ANSWER_WITHIN, Shared},
+    load_run::{ANSWER_WITHIN, LoadRun},
 };
 use crate::{Failure, clock};
 use duly_client::{Direct, segment, wire::Problem};
@@ -37,7 +37,7 @@ struct Receipts<'a> {
 }
 
 /// Receives until everything accepted has come, or the wait for it is over; gives how late it came.
-pub(super) async fn run(shared: Arc<Shared>, topic: String) -> Result<Histogram, Failure> {
+pub(super) async fn run(shared: Arc<LoadRun>, topic: String) -> Result<Histogram, Failure> {
     let mut late = Histogram::default();
     let receive = format!("/v1/queues/{}/receive", segment(&topic));
     let ack = format!("/v1/queues/{}/ack", segment(&topic));
@@ -66,7 +66,7 @@ pub(super) async fn run(shared: Arc<Shared>, topic: String) -> Result<Histogram,
 }
 
 /// Counts what came, and gives the acknowledgement.
-fn note(shared: &Shared, answer: &[u8], late: &mut Histogram) -> Result<Option<Bytes>, Failure> {
+fn note(shared: &LoadRun, answer: &[u8], late: &mut Histogram) -> Result<Option<Bytes>, Failure> {
     let now_us = clock::now_us();
     let fault = |e: serde_json::Error| Failure::failed(format!("what was received cannot be read: {e}"));
     let received: Received<'_> = serde_json::from_slice(answer).map_err(fault)?;
@@ -91,7 +91,7 @@ fn note(shared: &Shared, answer: &[u8], late: &mut Histogram) -> Result<Option<B
     serde_json::to_vec(&receipts).map(|body| Some(body.into())).map_err(fault)
 }
 
-async fn call(shared: &Shared, direct: &mut Direct, path: &str, body: Bytes) -> Result<Bytes, Failure> {
+async fn call(shared: &LoadRun, direct: &mut Direct, path: &str, body: Bytes) -> Result<Bytes, Failure> {
     let (status, answer) = direct.post(path, body, ANSWER_WITHIN).await?;
     if status.is_success() {
         return Ok(answer);

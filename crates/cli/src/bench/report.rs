@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use serde::Serialize;
 
-use super::{histogram::Histogram, shared::Shared};
+use super::{histogram::Histogram, load_run::LoadRun};
 use crate::{Output, Tint, clock};
 use duly_client::wire::Lateness;
 
@@ -48,7 +48,7 @@ pub(super) struct Errors {
 
 impl Report {
     pub(super) fn new(
-        shared: &Shared,
+        shared: &LoadRun,
         connections: usize,
         sending: Duration,
         latency: &Histogram,

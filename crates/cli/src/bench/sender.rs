@@ -10,8 +10,8 @@ use http::StatusCode;
 
 use super::{
     histogram::Histogram,
+    load_run::{ANSWER_WITHIN, LoadRun},
     plan::Dice,
-    shared::{ANSWER_WITHIN, Shared},
 };
 use crate::{Failure, clock};
 use duly_client::{
@@ -23,7 +23,7 @@ use duly_client::{
 const GRAIN: Duration = Duration::from_millis(2);
 
 /// Sends until the time is over; gives how long accepting took.
-pub(super) async fn run(shared: Arc<Shared>, number: usize) -> Result<Histogram, Failure> {
+pub(super) async fn run(shared: Arc<LoadRun>, number: usize) -> Result<Histogram, Failure> {
     let mut latency = Histogram::default();
     let mut dice = Dice::new(number as u64 + clock::now_us());
     let mut buffer = BytesMut::new();
@@ -64,7 +64,7 @@ fn measured_from(intended: Option<Instant>, began: Instant) -> Instant {
 }
 
 async fn send(
-    shared: &Shared,
+    shared: &LoadRun,
     direct: &mut Direct,
     body: bytes::Bytes,
     ids: &[String],

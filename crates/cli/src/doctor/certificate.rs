@@ -82,7 +82,7 @@ fn time_ms(tag: u8, text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::Severity;
 
     fn ending(year: i32) -> Vec<u8> {
         let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -103,14 +103,14 @@ mod tests {
         for len in 0..whole.len().min(120) {
             assert_eq!(end_ms(&whole[..len]), None);
         }
-        assert_eq!(judge(None, 0).state, State::Warn);
+        assert_eq!(judge(None, 0).state, Severity::Warn);
     }
 
     #[test]
     fn an_ended_certificate_fails_and_one_near_its_end_warns() {
         let now = 1_800_000_000_000;
-        assert_eq!(judge(Some(now - 1), now).state, State::Fail);
-        assert_eq!(judge(Some(now + 3 * DAY_MS), now).state, State::Warn);
-        assert_eq!(judge(Some(now + 90 * DAY_MS), now).state, State::Ok);
+        assert_eq!(judge(Some(now - 1), now).state, Severity::Fail);
+        assert_eq!(judge(Some(now + 3 * DAY_MS), now).state, Severity::Warn);
+        assert_eq!(judge(Some(now + 90 * DAY_MS), now).state, Severity::Ok);
     }
 }

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use duly::{Clock, MessageId, Now, StoreError, StoreErrorKind, SystemClock};
 use duly_stores::embedded::{FolderContents, Verified, inspect, verify};
 
-use super::{super::clock, Finding, State, disk};
+use super::{super::clock, Finding, Severity, disk};
 
 const CHECK: &str = "stored messages";
 /// After this long it is told how far the look came.
@@ -29,10 +29,10 @@ pub(super) async fn check(data: &Path, is_running: bool) -> Option<Finding> {
         Err(error) => return Some(Finding::fail(CHECK, format!("no clock: {error}"), "see above")),
     };
     let mut finding = read(data, now).await;
-    if finding.state == State::Fail && !disk::is_locked(data) {
+    if finding.state == Severity::Fail && !disk::is_locked(data) {
         finding = read(data, now).await;
     }
-    Some(if finding.state == State::Fail && disk::is_locked(data) { not_looked_at() } else { finding })
+    Some(if finding.state == Severity::Fail && disk::is_locked(data) { not_looked_at() } else { finding })
 }
 
 fn not_looked_at() -> Finding {
@@ -132,7 +132,7 @@ mod tests {
                 fs::write(&path, &bytes).unwrap();
             }
         }
-        assert_eq!(check(folder.path(), false).await.unwrap().state, State::Fail);
+        assert_eq!(check(folder.path(), false).await.unwrap().state, Severity::Fail);
         // A server that started after the doctor asked whether one runs.
         let lock = fs::OpenOptions::new().write(true).open(folder.path().join("lock")).unwrap();
         lock.lock().unwrap();

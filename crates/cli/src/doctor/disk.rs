@@ -206,9 +206,9 @@ fn measure(folder: &Path) -> io::Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::Severity;
 
-    fn states(data: &Path) -> (Vec<(String, State)>, Folder) {
+    fn states(data: &Path) -> (Vec<(String, Severity)>, Folder) {
         let mut findings = Vec::new();
         let folder = check(data, &mut findings);
         (findings.into_iter().map(|finding| (finding.check, finding.state)).collect(), folder)
@@ -219,7 +219,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("a/b");
         let (states, found) = states(&data);
-        assert!(states.contains(&(CHECK.into(), State::Ok)) && found == Folder::Idle, "{states:?}");
+        assert!(states.contains(&(CHECK.into(), Severity::Ok)) && found == Folder::Idle, "{states:?}");
         assert!(!folder.path().join("a").exists());
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "what was written to measure is gone");
     }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_file_in_place_of_the_folder_fails() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(states(file.path()), (vec![(CHECK.into(), State::Fail)], Folder::Unusable));
+        assert_eq!(states(file.path()), (vec![(CHECK.into(), Severity::Fail)], Folder::Unusable));
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         }
         for data in [at("file/data"), at("loop"), at("loop/data"), at("dangling")] {
             let found = states(&data);
-            assert_eq!(found, (vec![(CHECK.into(), State::Fail)], Folder::Unusable), "{}", data.display());
+            assert_eq!(found, (vec![(CHECK.into(), Severity::Fail)], Folder::Unusable), "{}", data.display());
         }
         let denied = unreadable(Path::new("data"), &io::ErrorKind::PermissionDenied.into());
         assert!(denied.detail.contains("cannot be read") && denied.remedy.unwrap().contains("that user"));
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_not_ready() {
         for finding in [space(0), space(FREE_FAIL - 1), not_written(Path::new("data"), &full())] {
-            assert!(finding.state == State::Fail && finding.detail.contains("not ready"), "{finding:?}");
+            assert!(finding.state == Severity::Fail && finding.detail.contains("not ready"), "{finding:?}");
             assert!(finding.remedy.unwrap().starts_with("make room"));
         }
         let denied = not_written(Path::new("data"), &io::ErrorKind::PermissionDenied.into());
@@ -269,6 +269,6 @@ mod tests {
         assert_eq!(states(folder.path()).1, Folder::Idle);
         lock.lock().unwrap();
         let (states, found) = states(folder.path());
-        assert!(found == Folder::Running && states.contains(&(CHECK.into(), State::Ok)), "{states:?}");
+        assert!(found == Folder::Running && states.contains(&(CHECK.into(), Severity::Ok)), "{states:?}");
     }
 }

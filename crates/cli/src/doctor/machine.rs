@@ -100,17 +100,17 @@ fn callers(config: &Config) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::Severity;
     use duly_server::auth::{Role, Token, Tokens};
 
     #[test]
     fn an_address_in_use_fails_unless_the_server_itself_runs() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let config = Config { listen: taken.local_addr().unwrap(), ..Config::default() };
-        assert_eq!(listening(&config, false)[0].state, State::Fail);
-        assert_eq!(listening(&config, true)[0].state, State::Ok);
+        assert_eq!(listening(&config, false)[0].state, Severity::Fail);
+        assert_eq!(listening(&config, true)[0].state, Severity::Ok);
         drop(taken);
-        assert_eq!(listening(&config, false)[0].state, State::Ok);
+        assert_eq!(listening(&config, false)[0].state, Severity::Ok);
     }
 
     #[test]
@@ -119,16 +119,16 @@ mod tests {
         let one = Tokens::new(vec![Token::new("a", "b", &[Role::Read], &[])]);
         assert!(callers(&open(Tokens::default())).detail.contains("anybody"));
         assert!(callers(&open(one)).detail.contains("in the clear"));
-        assert_eq!(callers(&Config::default()).state, State::Ok);
+        assert_eq!(callers(&Config::default()).state, Severity::Ok);
     }
 
     #[test]
     fn a_folder_from_the_future_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(clock(Some(folder.path()))[0].state, State::Ok);
+        assert_eq!(clock(Some(folder.path()))[0].state, Severity::Ok);
         let file = std::fs::File::create(folder.path().join("journal")).unwrap();
         file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(4_000_000_000)).unwrap();
-        assert_eq!(clock(Some(folder.path()))[0].state, State::Warn);
+        assert_eq!(clock(Some(folder.path()))[0].state, Severity::Warn);
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         let mut config = Config::default();
         config.http.connections =
             usize::try_from(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX / 2)).unwrap();
-        assert_eq!(open_files(&config)[0].state, State::Warn);
+        assert_eq!(open_files(&config)[0].state, Severity::Warn);
         config.http.connections = 1;
         assert_eq!(open_files(&config)[0].check, "open files");
     }

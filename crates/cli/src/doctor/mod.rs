@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum Severity {
     /// As it should be.
     Ok,
     /// It works, and may not for long, or not as somebody might think.
@@ -40,7 +40,7 @@ enum State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     check: String,
-    state: State,
+    state: Severity,
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
@@ -48,15 +48,15 @@ struct Finding {
 
 impl Finding {
     fn ok(check: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { check: check.into(), state: State::Ok, detail: detail.into(), remedy: None }
+        Self { check: check.into(), state: Severity::Ok, detail: detail.into(), remedy: None }
     }
 
     fn warn(check: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { state: State::Warn, remedy: Some(remedy.into()), ..Self::ok(check, detail) }
+        Self { state: Severity::Warn, remedy: Some(remedy.into()), ..Self::ok(check, detail) }
     }
 
     fn fail(check: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { state: State::Fail, remedy: Some(remedy.into()), ..Self::ok(check, detail) }
+        Self { state: Severity::Fail, remedy: Some(remedy.into()), ..Self::ok(check, detail) }
     }
 }
 
@@ -76,7 +76,7 @@ impl Arguments {
                 "mend what is named; nothing else was looked at, as it depends on the settings",
             )],
         };
-        let failed = findings.iter().filter(|finding| finding.state == State::Fail).count();
+        let failed = findings.iter().filter(|finding| finding.state == Severity::Fail).count();
         let report = Report { ok: failed == 0, findings };
         output.answer(&report, |report| text(output, &report.findings))?;
         match failed {
@@ -129,9 +129,9 @@ fn text(output: &Output, findings: &[Finding]) -> String {
     let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
     let lines = findings.iter().map(|Finding { check, state, detail, remedy }| {
         let state = match state {
-            State::Ok => output.tint(Tint::Green, "ok  "),
-            State::Warn => output.tint(Tint::Yellow, "warn"),
-            State::Fail => output.tint(Tint::Red, "fail"),
+            Severity::Ok => output.tint(Tint::Green, "ok  "),
+            Severity::Warn => output.tint(Tint::Yellow, "warn"),
+            Severity::Fail => output.tint(Tint::Red, "fail"),
         };
         let remedy =
             remedy.iter().map(|remedy| format!("\n{:1$}  → {remedy}", "", width + 4)).collect::<String>();

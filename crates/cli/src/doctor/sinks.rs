@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use duly::{Clock, SinkErrorKind, SystemClock};
 
-use super::{Finding, State};
+use super::{Finding, Severity};
 use duly_server::config::{Config, SinkSetup};
 
 pub(super) async fn check(config: &Config) -> Vec<Finding> {
@@ -19,7 +19,7 @@ pub(super) async fn check(config: &Config) -> Vec<Finding> {
     for (name, setup) in &config.sinks {
         let check = format!("sink {name}");
         let probed = probe(&check, setup, clock.clone()).await;
-        let is_there = probed.state == State::Ok;
+        let is_there = probed.state == Severity::Ok;
         findings.push(probed);
         if is_there {
             let retry = setup.options.retry.as_ref().unwrap_or(&config.retry);

@@ -36,14 +36,14 @@ pub(super) fn check(whose: &str, asked: RangeInclusive<u64>, theirs: u64) -> Fin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::Severity;
 
     #[test]
     fn clocks_that_are_apart_are_told() {
-        assert_eq!(check("Redis", 1000..=1100, 1050).state, State::Ok);
-        assert_eq!(check("Redis", 1000..=1100, 1500).state, State::Ok);
-        assert_eq!(check("Redis", 1000..=1100, 2000).state, State::Warn);
-        assert_eq!(check("Redis", 9000..=9100, 2000).state, State::Warn);
+        assert_eq!(check("Redis", 1000..=1100, 1050).state, Severity::Ok);
+        assert_eq!(check("Redis", 1000..=1100, 1500).state, Severity::Ok);
+        assert_eq!(check("Redis", 1000..=1100, 2000).state, Severity::Warn);
+        assert_eq!(check("Redis", 9000..=9100, 2000).state, Severity::Warn);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct Comparison {
     accepted: u64,
     cancelled: u64,
     delivered: u64,
@@ -32,7 +32,7 @@ impl Quiet {
     pub(crate) async fn check(self, twice_max: usize) {
         let found = self.query();
         self.report(&found).await;
-        let Found { lost, twice_in_streams, after_cancel, missing, .. } = &found;
+        let Comparison { lost, twice_in_streams, after_cancel, missing, .. } = &found;
         assert!(lost.is_empty(), "accepted, and neither delivered nor cancelled: {lost:?}");
         assert!(twice_in_streams.is_empty(), "in a stream more than once: {twice_in_streams:?}");
         assert!(found.twice_at_hook <= twice_max, "{} copies at the webhook", found.twice_at_hook);
@@ -46,8 +46,8 @@ impl Quiet {
     }
 
     /// What holds whatever is lost: never early, only what was sent, nothing at a wrong place, and a ledger that balances.
-    pub(crate) fn query(&self) -> Found {
-        let mut found = Found::default();
+    pub(crate) fn query(&self) -> Comparison {
+        let mut found = Comparison::default();
         let ledger = self.ledger.all();
         for (sink, arrivals) in self.by_sink() {
             for (id, copies) in arrivals {
@@ -97,9 +97,10 @@ impl Quiet {
     }
 
     /// One line, and what the nodes know about what should not be.
-    pub(crate) async fn report(&self, found: &Found) {
-        let Found { accepted, cancelled, delivered, unknown, lost, twice_in_streams, twice_at_hook, .. } =
-            found;
+    pub(crate) async fn report(&self, found: &Comparison) {
+        let Comparison {
+            accepted, cancelled, delivered, unknown, lost, twice_in_streams, twice_at_hook, ..
+        } = found;
         println!(
             "{}: {accepted} accepted, {delivered} delivered, {cancelled} cancelled, {unknown} tries without an answer; \
              {} twice in streams, {twice_at_hook} at the webhook, {} lost; up to {} ms late; quiet after {} ms",

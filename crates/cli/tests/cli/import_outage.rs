@@ -14,7 +14,7 @@ use duly_server::{
 };
 use duly_stores::MemoryStore;
 use serde_json::{Value, json};
-use testkit::fault::{Call, FailingStore};
+use testkit::fault::{FailPoint, FailingStore};
 use tokio::{net::TcpListener, sync::watch};
 
 use super::duly as command;
@@ -48,7 +48,7 @@ impl Fragile {
     }
 
     /// Imports `count` lines while `failures` happen one after the other: each lasts until the command reports its code and waits.
-    fn import(&self, count: usize, failures: &[(Call, StoreErrorKind, &str)]) -> Value {
+    fn import(&self, count: usize, failures: &[(FailPoint, StoreErrorKind, &str)]) -> Value {
         let (first, rest) = failures.split_first().unwrap();
         self.store.fail([first.0], first.1);
         let mut child = command()
@@ -98,9 +98,9 @@ fn an_import_waits_for_a_store_that_is_away_or_full_and_imports_every_line_once(
     let counts = server.import(
         10,
         &[
-            (Call::Insert, StoreErrorKind::Unanswered, "[store_unanswered]"),
-            (Call::Insert, StoreErrorKind::Unavailable, "[store_unavailable]"),
-            (Call::Insert, StoreErrorKind::Full, "[disk_full]"),
+            (FailPoint::Insert, StoreErrorKind::Unanswered, "[store_unanswered]"),
+            (FailPoint::Insert, StoreErrorKind::Unavailable, "[store_unavailable]"),
+            (FailPoint::Insert, StoreErrorKind::Full, "[disk_full]"),
         ],
     );
     assert_eq!(counts, json!({"lines":10,"accepted":10,"duplicates":0,"refused":0,"dry_run":false}));
@@ -110,7 +110,7 @@ fn an_import_waits_for_a_store_that_is_away_or_full_and_imports_every_line_once(
 #[test]
 fn a_line_that_was_stored_without_an_answer_is_imported_once() {
     let server = Fragile::start();
-    let failures = [(Call::InsertAnswer, StoreErrorKind::Unanswered, "[store_unanswered]")];
+    let failures = [(FailPoint::InsertAnswer, StoreErrorKind::Unanswered, "[store_unanswered]")];
     let counts = server.import(10, &failures);
     assert_eq!(counts, json!({"lines":10,"accepted":6,"duplicates":4,"refused":0,"dry_run":false}));
     assert_eq!(server.pending(), 10);

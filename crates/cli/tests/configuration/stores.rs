@@ -1,11 +1,15 @@
 //! `[store]`: each kind with its own settings.
 
-use std::time::Duration;
+use std::{net::TcpListener, time::Duration};
 
 use duly_server::config::Loaded;
 use duly_stores::{SqlServer, StoreConfig};
 
-use crate::{Folder, load::load};
+use crate::{
+    Folder,
+    commands::{duly, json},
+    load::load,
+};
 
 #[test]
 fn a_database_is_named_by_its_address_alone() {
@@ -54,4 +58,36 @@ fn redis_and_mysql_has_the_settings_of_both_halves() {
         (Duration::from_secs(7200), 1_000_000, 3)
     );
     assert_eq!(setup.shown(), "mysql://u:***@h/d, with its index in Redis at redis://:***@r");
+}
+
+/// What a new store is added to beside its own crate: neither command has a `match` that the compiler checks.
+#[test]
+fn config_check_and_the_doctor_know_every_kind_of_store() {
+    for kind in StoreConfig::KINDS {
+        let folder = Folder::new();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Nobody listens there: a server that runs here is not looked at.
+        let server = |name: &str| match name {
+            "embedded" => String::new(),
+            "redis" => format!("redis = \"redis://{}\"\n", free()),
+            name => format!("{name} = \"{name}://duly@{}/duly\"\n", free()),
+        };
+        let servers: String = kind.split('+').map(server).collect();
+        folder.write("duly.toml", &format!("listen = \"{}\"\n[store]\nkind = {kind:?}\n{servers}", free()));
+
+        let checked = json(&duly(&folder, &["config", "check", "-o", "json"]));
+        let settings = checked["settings"].as_array().unwrap_or_else(|| panic!("{kind}: {checked}"));
+        let is_kind =
+            |setting: &serde_json::Value| setting["path"] == "store.kind" && setting["value"] == kind;
+        assert!(settings.iter().any(is_kind), "{kind}: {checked}");
+
+        let report = json(&duly(&folder, &["doctor", "-o", "json"]));
+        let findings = report["findings"].as_array().unwrap_or_else(|| panic!("{kind}: {report}"));
+        let has = |check: &str| findings.iter().any(|finding| finding["check"] == check);
+        assert!(!has("store"), "{kind}: the doctor does not know it: {report}");
+        for part in kind.split('+') {
+            let check = if part == "embedded" { "data folder" } else { part };
+            assert!(has(check), "{kind}: nothing is said of {check}: {report}");
+        }
+    }
 }

@@ -59,7 +59,7 @@ pub async fn a_server_killed_under_load_loses_nothing(cluster: &dyn Cluster) {
         let (taken, reached) = (AtomicUsize::new(0), Notify::new());
         let calls = (0..CALLS).map(|call| {
             let message = move |n: usize| cluster.good(id(&format!("r{round}-c{call}-{n}")));
-            Call { batch: deliveries((0..SIZE).map(message)), taken: &taken, reached: &reached }
+            CountedCall { batch: deliveries((0..SIZE).map(message)), taken: &taken, reached: &reached }
         });
         let calls: Vec<_> = calls.collect();
         let killing = async {
@@ -75,7 +75,7 @@ pub async fn a_server_killed_under_load_loses_nothing(cluster: &dyn Cluster) {
         while !left.is_empty() {
             let (taken, reached) = (AtomicUsize::new(0), Notify::new());
             let batch = std::mem::take(&mut left);
-            left = Call { batch, taken: &taken, reached: &reached }.run(&*sink).await;
+            left = CountedCall { batch, taken: &taken, reached: &reached }.run(&*sink).await;
             // A sink that knows its answer at once leaves no time to the clock otherwise.
             tokio::task::yield_now().await;
         }
@@ -91,13 +91,13 @@ pub async fn a_server_killed_under_load_loses_nothing(cluster: &dyn Cluster) {
 }
 
 /// A call, and how many messages all calls of its round have delivered.
-struct Call<'a> {
+struct CountedCall<'a> {
     batch: Vec<Delivery>,
     taken: &'a AtomicUsize,
     reached: &'a Notify,
 }
 
-impl Call<'_> {
+impl CountedCall<'_> {
     /// What was not delivered.
     async fn run(self, sink: &dyn Sink) -> Vec<Delivery> {
         let results = std::sync::Mutex::new(vec![false; self.batch.len()]);

@@ -16,7 +16,7 @@ pub async fn outcomes_are_reported_as_they_become_known(target: &dyn Target) {
     let Some((first, last)) = destinations(target, "slow", messages) else { return };
     let batch = around(target, first, last);
     let sink = target.sink();
-    let call = Call::new(batch.len());
+    let call = WatchedCall::new(batch.len());
     let releasing = async {
         call.goods_are_known(target).await;
         target.release().await;
@@ -36,7 +36,7 @@ pub async fn a_silent_destination_holds_up_no_other(target: &dyn Target) {
     let batch = around(target, first, last);
     let sink = target.sink();
     assert_apart(&*sink, &batch);
-    let call = Call::new(batch.len());
+    let call = WatchedCall::new(batch.len());
     let others = async {
         call.goods_are_known(target).await;
         for n in 0..BESIDE {
@@ -126,12 +126,12 @@ async fn goods_are_delivered(target: &dyn Target, sink: &dyn Sink, name: &str) {
 }
 
 /// A call under way, and what is known of it.
-struct Call {
+struct WatchedCall {
     known: Mutex<Vec<Option<DeliveryResult>>>,
     changed: watch::Sender<()>,
 }
 
-impl Call {
+impl WatchedCall {
     fn new(size: usize) -> Self {
         Self { known: Mutex::new(vec![None; size]), changed: watch::Sender::new(()) }
     }

@@ -22,7 +22,7 @@ pub(super) enum Allow {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum Circuit {
     Closed,
     Open { until: Monotonic },
     Probing { until: Monotonic },
@@ -31,28 +31,28 @@ enum State {
 
 #[derive(Debug, Clone)]
 pub(super) struct Breaker {
-    state: State,
+    state: Circuit,
     /// Failures since it was last closed.
     failures: u32,
 }
 
 impl Breaker {
     pub(super) fn new() -> Self {
-        Self { state: State::Closed, failures: 0 }
+        Self { state: Circuit::Closed, failures: 0 }
     }
 
     pub(super) fn allows(&self) -> Allow {
         match self.state {
-            State::Closed => Allow::All,
-            State::HalfOpen => Allow::One,
-            State::Open { .. } | State::Probing { .. } => Allow::Nothing,
+            Circuit::Closed => Allow::All,
+            Circuit::HalfOpen => Allow::One,
+            Circuit::Open { .. } | Circuit::Probing { .. } => Allow::Nothing,
         }
     }
 
     /// When to probe the target.
     pub(super) fn probe_at(&self) -> Option<Monotonic> {
         match self.state {
-            State::Open { until } => Some(until),
+            Circuit::Open { until } => Some(until),
             _ => None,
         }
     }
@@ -66,7 +66,7 @@ impl Breaker {
     ) -> Monotonic {
         let retry_after = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         // Calls that ran at the same time fail together: one outage counts as one failure.
-        if let State::Open { until } = &mut self.state {
+        if let Circuit::Open { until } = &mut self.state {
             *until = (*until).max(now.saturating_add(retry_after));
             return *until;
         }
@@ -75,37 +75,37 @@ impl Breaker {
         let wait = (top / 2 + Duration::from_micros(random.draw() % spread)).max(retry_after);
         self.failures = self.failures.saturating_add(1);
         let until = now.saturating_add(wait);
-        self.state = State::Open { until };
+        self.state = Circuit::Open { until };
         until
     }
 
     /// A probe starts; it must be answered by then.
     pub(super) fn probing(&mut self, until: Monotonic) {
-        self.state = State::Probing { until };
+        self.state = Circuit::Probing { until };
     }
 
     /// Whether a probe should have been answered by now.
     pub(super) fn is_unanswered(&self, now: Monotonic) -> bool {
-        matches!(self.state, State::Probing { until } if until <= now)
+        matches!(self.state, Circuit::Probing { until } if until <= now)
     }
 
     /// A probe succeeded: one message may pass as a trial.
     pub(super) fn probe_succeeded(&mut self) {
-        if let State::Probing { .. } = self.state {
-            self.state = State::HalfOpen;
+        if let Circuit::Probing { .. } = self.state {
+            self.state = Circuit::HalfOpen;
         }
     }
 
     /// Without a probe: after the wait, one message may pass as a trial.
     pub(super) fn half_open_after(&mut self, now: Monotonic) {
-        if matches!(self.state, State::Open { until } if until <= now) {
-            self.state = State::HalfOpen;
+        if matches!(self.state, Circuit::Open { until } if until <= now) {
+            self.state = Circuit::HalfOpen;
         }
     }
 
     /// A delivery succeeded. Returns whether that closed the breaker.
     pub(super) fn close_after_success(&mut self) -> bool {
-        if self.state != State::HalfOpen {
+        if self.state != Circuit::HalfOpen {
             return false;
         }
         *self = Self::new();

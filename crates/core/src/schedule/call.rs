@@ -33,7 +33,7 @@ pub(super) struct SentMessage {
 }
 
 #[derive(Debug)]
-struct Call {
+struct SinkCall {
     /// By index; `None` once its result is known.
     sent: Vec<Option<SentMessage>>,
     left: usize,
@@ -66,7 +66,7 @@ impl CallResults {
 
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    running: HashMap<u64, Call>,
+    running: HashMap<u64, SinkCall>,
     messages: usize,
     /// Calls without a result, oldest first. Ended ones are dropped when they are met.
     fresh: VecDeque<(Monotonic, u64)>,
@@ -94,8 +94,12 @@ impl Calls {
 
     pub(super) fn begin(&mut self, serial: u64, sent: Vec<SentMessage>, now: Monotonic) {
         let left = sent.len();
-        let call =
-            Call { sent: sent.into_iter().map(Some).collect(), left, failed: Vec::new(), is_mixed: false };
+        let call = SinkCall {
+            sent: sent.into_iter().map(Some).collect(),
+            left,
+            failed: Vec::new(),
+            is_mixed: false,
+        };
         self.messages += left;
         self.running.insert(serial, call);
         self.fresh.push_back((now, serial));

@@ -67,7 +67,7 @@ pub(super) enum Timer {
 
 /// State that all lanes share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct CrossLaneState {
     pub(super) wheel: Wheel<Timer>,
     pub(super) random: Random,
     pub(super) settle_queue: SettleQueue,
@@ -80,7 +80,7 @@ pub(super) struct Shared {
 /// The context of one step: time, shared state, and the actions so far.
 pub(super) struct Step<'a> {
     pub(super) now: Now,
-    pub(super) shared: &'a mut Shared,
+    pub(super) shared: &'a mut CrossLaneState,
     pub(super) actions: &'a mut Vec<Action>,
 }
 
@@ -290,7 +290,7 @@ impl Lane {
     }
 
     /// Removes a claim that is settled or lost.
-    pub(super) fn remove_claim(&mut self, job: Job, shared: &mut Shared) {
+    pub(super) fn remove_claim(&mut self, job: Job, shared: &mut CrossLaneState) {
         if self.claims.remove(job) {
             shared.unblocked.extend(shared.suspect.release(job));
         }

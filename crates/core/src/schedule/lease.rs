@@ -2,7 +2,7 @@
 
 use super::{
     Action, AttemptResult, Job, LaneWorker, Report,
-    lane::{Lane, Shared, Step, Timer},
+    lane::{CrossLaneState, Lane, Step, Timer},
 };
 use crate::{Monotonic, Outcome};
 
@@ -83,7 +83,7 @@ impl Lane {
     }
 
     /// Drops claims that others may hold now.
-    pub(super) fn forget(&mut self, jobs: Vec<Job>, shared: &mut Shared, actions: &mut Vec<Action>) {
+    pub(super) fn forget(&mut self, jobs: Vec<Job>, shared: &mut CrossLaneState, actions: &mut Vec<Action>) {
         for job in &jobs {
             self.remove_claim(*job, shared);
         }

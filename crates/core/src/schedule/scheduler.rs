@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Action, Event, LaneKey, LaneSnapshot, Random, Report, Settings,
-    lane::{Lane, Shared, Step, Timer},
+    lane::{CrossLaneState, Lane, Step, Timer},
     settle_queue::{SettleQueue, store_wait},
     suspect::Suspect,
     sweep::{SweepFindings, Sweeper},
@@ -21,7 +21,7 @@ const SLEW_MIN_US: u64 = 500;
 #[derive(Debug)]
 pub struct Scheduler {
     pub(super) lanes: BTreeMap<LaneKey, Lane>,
-    shared: Option<Box<Shared>>,
+    shared: Option<Box<CrossLaneState>>,
     sweeper: Sweeper,
     /// Lanes that changed in this step.
     touched: Vec<LaneKey>,
@@ -34,7 +34,7 @@ pub struct Scheduler {
 impl Scheduler {
     /// A scheduler with no lanes.
     pub fn new(settings: Settings) -> Self {
-        let shared = Shared {
+        let shared = CrossLaneState {
             wheel: Wheel::new(),
             random: Random::new(settings.seed),
             settle_queue: SettleQueue::default(),

@@ -31,7 +31,7 @@ pub(super) struct SettleQueue {
     queue: VecDeque<(Job, Settlement)>,
     /// Batches that failed, in the order in which they are repeated.
     failed: VecDeque<FailedBatch>,
-    under_way: HashMap<u64, Call>,
+    under_way: HashMap<u64, SettleCall>,
     jobs: HashSet<Job>,
     serial: u64,
     first_calls: Streak,
@@ -49,7 +49,7 @@ struct FailedBatch {
 
 /// A call under way.
 #[derive(Debug)]
-struct Call {
+struct SettleCall {
     batch: Arc<[(Job, Settlement)]>,
     /// How often it failed before.
     failures: u32,
@@ -106,7 +106,7 @@ impl SettleQueue {
     }
 
     /// Keeps the settlements of a failed call. Returns the failures in a row, and when calls may begin again.
-    fn failed(&mut self, call: &Call, now: Monotonic, random: &mut Random) -> (u32, [Monotonic; 2]) {
+    fn failed(&mut self, call: &SettleCall, now: Monotonic, random: &mut Random) -> (u32, [Monotonic; 2]) {
         let streak = if call.failures == 0 { &mut self.first_calls } else { &mut self.repeated_calls };
         streak.failed(now, random);
         let Streak { failures: times, not_before: any_not_before } = *streak;
@@ -147,7 +147,7 @@ impl Scheduler {
             }
             settle_queue.serial += 1;
             let batch: Arc<[_]> = batch.into();
-            settle_queue.under_way.insert(settle_queue.serial, Call { batch: batch.clone(), failures });
+            settle_queue.under_way.insert(settle_queue.serial, SettleCall { batch: batch.clone(), failures });
             step.actions.push(Action::Settle { settle: settle_queue.serial, batch });
         }
     }

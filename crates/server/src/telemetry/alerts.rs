@@ -25,7 +25,7 @@ const ATTEMPTS_MIN: u64 = 20;
 
 /// The name of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Name {
+pub(super) enum AlertName {
     Overdue,
     QueueLength,
     LatenessP99,
@@ -37,7 +37,7 @@ pub(super) enum Name {
     Degraded,
 }
 
-impl Name {
+impl AlertName {
     pub(super) const ALL: [Self; 9] = [
         Self::Overdue,
         Self::QueueLength,
@@ -92,11 +92,15 @@ pub(super) struct Measurements {
 
 impl Measurements {
     /// Whether this check measured what such alerts need.
-    fn answers(&self, name: Name) -> bool {
+    fn answers(&self, name: AlertName) -> bool {
         match name {
-            Name::Overdue | Name::QueueLength | Name::DeadLetters | Name::Orphan => self.lanes.is_some(),
-            Name::Ledger => self.totals.is_some(),
-            Name::LatenessP99 | Name::FailureRate | Name::NotReady | Name::Degraded => true,
+            AlertName::Overdue | AlertName::QueueLength | AlertName::DeadLetters | AlertName::Orphan => {
+                self.lanes.is_some()
+            }
+            AlertName::Ledger => self.totals.is_some(),
+            AlertName::LatenessP99 | AlertName::FailureRate | AlertName::NotReady | AlertName::Degraded => {
+                true
+            }
         }
     }
 }
@@ -119,7 +123,7 @@ impl LaneMeasurements {
 }
 
 /// An alert and its scope.
-type Key = (Name, Option<String>);
+type Key = (AlertName, Option<String>);
 
 /// Compares measurements with the rules and remembers which alerts are on.
 #[derive(Debug)]
@@ -166,12 +170,12 @@ impl Watch {
         self.on.values().map(|active| active.alert.clone()).collect()
     }
 
-    pub(super) fn is_on(&self, name: Name, scope: Option<&str>) -> bool {
+    pub(super) fn is_on(&self, name: AlertName, scope: Option<&str>) -> bool {
         self.on.keys().any(|(own, about)| *own == name && about.as_deref() == scope)
     }
 
     /// Whether any alert of this name is on, whatever its scope.
-    pub(super) fn any_on(&self, name: Name) -> bool {
+    pub(super) fn any_on(&self, name: AlertName) -> bool {
         self.on.keys().any(|(own, _)| *own == name)
     }
 
@@ -249,18 +253,18 @@ impl Watch {
         }
         for lane in orphans.iter().filter(|lane| lane.pending > 0) {
             let sink = lane.lane.to_string();
-            wrong.insert((Name::Orphan, Some(sink.clone())), Wrong::orphan(lane.pending, sink));
+            wrong.insert((AlertName::Orphan, Some(sink.clone())), Wrong::orphan(lane.pending, sink));
         }
         if let Some(totals) = seen.totals.filter(|totals| !totals.balance()) {
-            wrong.insert((Name::Ledger, None), Wrong::ledger(&totals));
+            wrong.insert((AlertName::Ledger, None), Wrong::ledger(&totals));
         }
-        if self.unready >= UNREADY_CHECKS || self.unready > 0 && self.any_on(Name::NotReady) {
-            wrong.insert((Name::NotReady, None), Wrong::not_ready(&seen.failing));
+        if self.unready >= UNREADY_CHECKS || self.unready > 0 && self.any_on(AlertName::NotReady) {
+            wrong.insert((AlertName::NotReady, None), Wrong::not_ready(&seen.failing));
         }
         if let Some(why) = &seen.degraded
-            && (self.degraded >= UNREADY_CHECKS || self.any_on(Name::Degraded))
+            && (self.degraded >= UNREADY_CHECKS || self.any_on(AlertName::Degraded))
         {
-            wrong.insert((Name::Degraded, None), Wrong::degraded(why));
+            wrong.insert((AlertName::Degraded, None), Wrong::degraded(why));
         }
         wrong
     }
@@ -280,19 +284,19 @@ fn judge(
     if let (Some(limit), Some(oldest)) = (rules.overdue, oldest)
         && oldest.overdue > limit
     {
-        add(Name::Overdue, Wrong::overdue(&oldest.lane, oldest.overdue, limit));
+        add(AlertName::Overdue, Wrong::overdue(&oldest.lane, oldest.overdue, limit));
     }
     let pending: u64 = lanes.iter().map(|lane| lane.pending).sum();
     if let Some(limit) = rules.queue_length.filter(|limit| pending > *limit) {
-        add(Name::QueueLength, Wrong::queue_length(pending, limit));
+        add(AlertName::QueueLength, Wrong::queue_length(pending, limit));
     }
     let p99 = attempts.lateness.quantile(0.99);
     if let Some(limit) = rules.lateness_p99.filter(|limit| p99 > *limit) {
-        add(Name::LatenessP99, Wrong::lateness(p99, limit, attempts.lateness.count()));
+        add(AlertName::LatenessP99, Wrong::lateness(p99, limit, attempts.lateness.count()));
     }
     let share = attempts.failed as f64 / attempts.count.max(1) as f64;
     if let Some(limit) = rules.failure_rate.filter(|limit| attempts.count >= ATTEMPTS_MIN && share > *limit) {
-        add(Name::FailureRate, Wrong::failures(attempts.failed, attempts.count, limit));
+        add(AlertName::FailureRate, Wrong::failures(attempts.failed, attempts.count, limit));
     }
 }
 
@@ -305,7 +309,7 @@ fn judge_dead<'a>(
 ) {
     let dead: u64 = lanes.map(|lane| lane.dead).sum();
     if let Some(limit) = rules.dead_letters.filter(|limit| dead > *limit) {
-        wrong.insert((Name::DeadLetters, scope.map(str::to_owned)), Wrong::dead_letters(dead, limit));
+        wrong.insert((AlertName::DeadLetters, scope.map(str::to_owned)), Wrong::dead_letters(dead, limit));
     }
 }
 

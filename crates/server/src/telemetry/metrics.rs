@@ -11,7 +11,7 @@ use duly::{
     Totals,
 };
 
-use super::{Telemetry, alerts::Name, text::Text};
+use super::{Telemetry, alerts::AlertName, text::Text};
 
 /// The label of everything beyond the bound.
 const OTHER: &str = "other";
@@ -139,14 +139,17 @@ impl Telemetry {
     fn alerts_on(&self, text: &mut Text) {
         let state = self.state();
         let mut on = text.gauge("duly_alert", "Whether an alert is on");
-        for name in Name::ALL {
+        for name in AlertName::ALL {
             // Sinks that left the configuration are unbounded: one value for all of them.
-            let is_on =
-                if name == Name::Orphan { state.watch.any_on(name) } else { state.watch.is_on(name, None) };
+            let is_on = if name == AlertName::Orphan {
+                state.watch.any_on(name)
+            } else {
+                state.watch.is_on(name, None)
+            };
             on.value(&[("name", name.as_str())], u8::from(is_on));
         }
         for topic in state.watch.topics() {
-            for name in Name::OF_TOPICS {
+            for name in AlertName::OF_TOPICS {
                 let is_on = state.watch.is_on(name, Some(topic));
                 on.value(&[("name", name.as_str()), ("topic", topic)], u8::from(is_on));
             }

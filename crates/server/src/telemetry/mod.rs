@@ -18,7 +18,7 @@ use duly::{Duly, Monotonic, Now, StoreErrorKind};
 use tokio::sync::broadcast;
 
 use self::{
-    alerts::{LaneMeasurements, Measurements, Name, Watch},
+    alerts::{AlertName, LaneMeasurements, Measurements, Watch},
     metrics::TopicLabels,
     rates::{Sample, Samples},
     webhook::Poster,
@@ -46,13 +46,13 @@ pub struct Telemetry {
     duly: Duly,
     alerts: broadcast::Sender<Alert>,
     poster: Option<Poster>,
-    state: Mutex<State>,
+    state: Mutex<TelemetryState>,
     events_dropped: AtomicU64,
     checks: AtomicU64,
     began: Monotonic,
 }
 
-struct State {
+struct TelemetryState {
     watch: Watch,
     samples: Samples,
     topic_labels: TopicLabels,
@@ -70,7 +70,7 @@ impl Telemetry {
             tracing::error!(error = %fault, "alert webhook unusable");
             None
         });
-        let state = State {
+        let state = TelemetryState {
             topic_labels: TopicLabels::new(rules.topics.keys()),
             samples: Samples::default(),
             watch: Watch::new(rules, duly.sinks().into_iter().cloned()),
@@ -125,7 +125,7 @@ impl Telemetry {
         self.events_dropped.fetch_add(count, Relaxed);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TelemetryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -187,7 +187,7 @@ impl Telemetry {
 }
 
 fn is_grave(alert: &str) -> bool {
-    Name::ALL.iter().any(|name| name.as_str() == alert && name.is_grave())
+    AlertName::ALL.iter().any(|name| name.as_str() == alert && name.is_grave())
 }
 
 #[cfg(test)]

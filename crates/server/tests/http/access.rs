@@ -7,7 +7,7 @@ use duly_server::{
 use http::Method;
 use serde_json::json;
 
-use crate::bed::{Answer, Bed};
+use crate::bed::{Bed, HttpResponse};
 
 /// One token per role for all topics, and one per role for the topics of one tenant. A token is its name.
 pub(crate) fn tenants(config: &mut Config) {
@@ -32,7 +32,7 @@ impl Tenants {
         tenants
     }
 
-    pub(crate) async fn call(&self, token: &str, method: &str, path: &str, body: &str) -> Answer {
+    pub(crate) async fn call(&self, token: &str, method: &str, path: &str, body: &str) -> HttpResponse {
         let bearer = format!("Bearer {token}");
         let method: Method = method.parse().unwrap();
         self.0.call_with(method, path, body.to_owned(), &[("authorization", &bearer)]).await

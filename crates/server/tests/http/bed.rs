@@ -27,20 +27,20 @@ pub(crate) struct Bed {
     _folder: tempfile::TempDir,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for HttpResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let body = String::from_utf8_lossy(&self.body[..self.body.len().min(500)]);
         write!(f, "{} {:?} {body}", self.status, self.headers)
     }
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -77,7 +77,7 @@ pub(crate) async fn call(
     path: &str,
     body: impl Into<Bytes>,
     headers: &[(&str, &str)],
-) -> Answer {
+) -> HttpResponse {
     let call = async {
         let stream = TcpStream::connect(addr).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -91,7 +91,7 @@ pub(crate) async fn call(
         let body = body.collect().await.unwrap().to_bytes();
         drop(sender);
         connection.abort();
-        Answer { status: parts.status, headers: parts.headers, body }
+        HttpResponse { status: parts.status, headers: parts.headers, body }
     };
     tokio::time::timeout(SOON, call).await.expect("an answer in time")
 }
@@ -139,15 +139,15 @@ impl Bed {
         self.running = Some(running);
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         self.call(Method::GET, path, "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> HttpResponse {
         self.call(Method::POST, path, body).await
     }
 
-    pub(crate) async fn call(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Answer {
+    pub(crate) async fn call(&self, method: Method, path: &str, body: impl Into<Bytes>) -> HttpResponse {
         self.call_with(method, path, body, &[]).await
     }
 
@@ -157,7 +157,7 @@ impl Bed {
         path: &str,
         body: impl Into<Bytes>,
         headers: &[(&str, &str)],
-    ) -> Answer {
+    ) -> HttpResponse {
         call(self.addr, method, path, body, headers).await
     }
 

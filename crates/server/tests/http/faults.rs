@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::bed::{Answer, Bed};
+use crate::bed::{Bed, HttpResponse};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_of_a_message_has_its_code_and_its_path() {
@@ -381,7 +381,7 @@ async fn no_answer_speaks_the_language_of_the_parser() {
     let bed = Bed::new().await;
     let api = bed.get("/openapi.json").await.json();
     let mut refused = 0;
-    let mut check = |answer: &Answer, what: &str| {
+    let mut check = |answer: &HttpResponse, what: &str| {
         if answer.status.is_success() {
             return;
         }

@@ -15,10 +15,10 @@ use duly_server::{
 use duly_stores::{EmbeddedStore, MemoryStore, embedded};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use testkit::fault::{Call, FailingStore};
+use testkit::fault::{FailPoint, FailingStore};
 use tokio::{net::TcpListener, sync::watch};
 
-use crate::bed::{Answer, call};
+use crate::bed::{HttpResponse, call};
 
 /// A clock that panics when it is told to, at every sleep: so does the driver, which sleeps again and again.
 #[derive(Clone, Default)]
@@ -65,7 +65,7 @@ impl Broken {
     async fn ready(&self, token: &str) -> (StatusCode, Value) {
         let bearer = format!("Bearer {token}");
         let headers: &[_] = if token.is_empty() { &[] } else { &[("authorization", bearer.as_str())] };
-        let answer: Answer = call(self.listening.addr(), Method::GET, "/readyz", "", headers).await;
+        let answer: HttpResponse = call(self.listening.addr(), Method::GET, "/readyz", "", headers).await;
         let is_later = answer.headers.contains_key("retry-after");
         assert_eq!(is_later, answer.status == StatusCode::SERVICE_UNAVAILABLE, "503 says when to come again");
         (answer.status, answer.json())
@@ -91,7 +91,7 @@ async fn what_fails_is_named_and_the_rest_is_ok() {
         .into();
     assert_eq!((status, &ready["ready"], &ready["parts"]), (StatusCode::OK, &json!(true), &all_ok));
 
-    server.store.fail([Call::Insert], StoreErrorKind::Full);
+    server.store.fail([FailPoint::Insert], StoreErrorKind::Full);
     server.send_in_vain().await;
     let (status, ready) = server.ready("").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
@@ -104,7 +104,7 @@ async fn what_fails_is_named_and_the_rest_is_ok() {
     server.duly.send(Message::to("order")).await.unwrap();
     assert_eq!(server.ready("").await.0, StatusCode::OK, "a send that succeeds says that it is over");
 
-    server.store.fail([Call::Claim], StoreErrorKind::Damaged);
+    server.store.fail([FailPoint::Claim], StoreErrorKind::Damaged);
     for _ in 0..3 {
         server.duly.receive("order", duly::Receive::default()).await.unwrap_err();
     }
@@ -173,7 +173,7 @@ async fn a_dead_driver_is_named_and_every_call_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_store_did_not_answer_is_504_and_names_the_id_to_repeat_it_with() {
     let server = Broken::start(Tokens::default()).await;
-    server.store.fail([Call::Insert], StoreErrorKind::Unanswered);
+    server.store.fail([FailPoint::Insert], StoreErrorKind::Unanswered);
     let send = |body: String| {
         let at = server.listening.addr();
         async move { call(at, Method::POST, "/v1/messages", body, &[]).await }
@@ -195,7 +195,7 @@ async fn strangers_hear_which_part_fails_and_not_why() {
         |name: &str, topics: &[&str]| Token::new(name, &format!("duly_{name}"), &[Role::Read], topics);
     let tokens = Tokens::new(vec![token("whole", &[]), token("some", &["order*"])]);
     let server = Broken::start(tokens).await;
-    server.store.fail([Call::Insert], StoreErrorKind::Unavailable);
+    server.store.fail([FailPoint::Insert], StoreErrorKind::Unavailable);
     server.send_in_vain().await;
     for (token, words) in [
         ("", "failing"),
@@ -219,7 +219,7 @@ async fn however_often_it_is_called_the_store_is_asked_once_a_second() {
         assert_eq!(server.ready("").await.0, StatusCode::OK);
     }
     assert_eq!(server.store.health_asked(), asked, "the clock stands still");
-    server.store.fail([Call::Insert], StoreErrorKind::Unavailable);
+    server.store.fail([FailPoint::Insert], StoreErrorKind::Unavailable);
     server.duly.send(Message::to("order")).await.unwrap_err();
     assert_eq!(server.ready("").await.0, StatusCode::OK, "one failure is an accident");
     assert_eq!(server.store.health_asked(), asked + 1, "a call that failed may be the first to know");
@@ -229,7 +229,7 @@ async fn however_often_it_is_called_the_store_is_asked_once_a_second() {
 async fn a_store_that_does_not_say_how_it_is_is_not_ready() {
     let server = Broken::start(Tokens::default()).await;
     assert_eq!(server.ready("").await.0, StatusCode::OK);
-    server.store.fail([Call::HealthHangs], StoreErrorKind::Unavailable);
+    server.store.fail([FailPoint::HealthHangs], StoreErrorKind::Unavailable);
     let passing = async {
         loop {
             server.clock.0.advance(duly::millis(100));

@@ -117,43 +117,55 @@ pub(crate) trait Bare: Send {
 }
 
 /// A kind of broker, not yet running.
-pub(crate) struct Kind {
+pub(crate) struct BrokerKind {
     pub(crate) name: &'static str,
     pub(crate) installed: fn() -> bool,
     pub(crate) start: fn(Keep) -> Arc<dyn Broker>,
 }
 
-pub(crate) const KINDS: [Kind; 10] = [
-    Kind {
+pub(crate) const KINDS: [BrokerKind; 10] = [
+    BrokerKind {
         name: "rabbitmq",
         installed: servers::rabbitmq::installed,
         start: |keep| Arc::new(Rabbitmq::new(keep)),
     },
-    Kind {
+    BrokerKind {
         name: "rabbitmq_cluster",
         installed: servers::rabbitmq::installed,
         start: |keep| Arc::new(RabbitmqCluster::new(keep)),
     },
-    Kind { name: "kafka", installed: servers::kafka::installed, start: |keep| Arc::new(Kafka::new(keep)) },
-    Kind {
+    BrokerKind {
+        name: "kafka",
+        installed: servers::kafka::installed,
+        start: |keep| Arc::new(Kafka::new(keep)),
+    },
+    BrokerKind {
         name: "kafka_cluster",
         installed: servers::kafka::installed,
         start: |keep| Arc::new(KafkaCluster::new(keep)),
     },
-    Kind {
+    BrokerKind {
         name: "rocketmq",
         installed: servers::rocketmq::installed,
         start: |keep| Arc::new(Rocketmq::new(keep)),
     },
-    Kind { name: "activemq", installed: servers::activemq::installed, start: |_| Arc::new(Activemq::new()) },
-    Kind { name: "nats", installed: servers::nats::installed, start: |_| Arc::new(Nats::new()) },
-    Kind {
+    BrokerKind {
+        name: "activemq",
+        installed: servers::activemq::installed,
+        start: |_| Arc::new(Activemq::new()),
+    },
+    BrokerKind { name: "nats", installed: servers::nats::installed, start: |_| Arc::new(Nats::new()) },
+    BrokerKind {
         name: "nats_cluster",
         installed: servers::nats::installed,
         start: |_| Arc::new(NatsCluster::new()),
     },
-    Kind { name: "mqtt", installed: servers::mosquitto::installed, start: |keep| Arc::new(Mqtt::new(keep)) },
-    Kind {
+    BrokerKind {
+        name: "mqtt",
+        installed: servers::mosquitto::installed,
+        start: |keep| Arc::new(Mqtt::new(keep)),
+    },
+    BrokerKind {
         name: "rocketmq_cluster",
         installed: servers::rocketmq::installed,
         start: |keep| Arc::new(RocketmqCluster::new(keep)),

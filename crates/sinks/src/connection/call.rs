@@ -24,7 +24,7 @@ const STALL_PART: u32 = 4;
 
 /// A call and its deadlines.
 #[derive(Clone, Copy)]
-struct Call<'a> {
+struct DeliverCall<'a> {
     batch: &'a [Delivery],
     outcomes: &'a Outcomes<'a>,
     begin_until: Monotonic,
@@ -59,11 +59,11 @@ impl<P: Protocol> Pool<P> {
         outcomes: &Outcomes<'_>,
     ) {
         let (begin_until, end) = self.ends();
-        self.send_all(Call { batch, outcomes, begin_until, end }, indices).await;
+        self.send_all(DeliverCall { batch, outcomes, begin_until, end }, indices).await;
     }
 
     /// Sends messages to each suspected destination on a connection of its own, and all others on shared ones.
-    fn send_all<'a>(self: &'a Arc<Self>, call: Call<'a>, indices: Vec<usize>) -> BoxFuture<'a, ()> {
+    fn send_all<'a>(self: &'a Arc<Self>, call: DeliverCall<'a>, indices: Vec<usize>) -> BoxFuture<'a, ()> {
         let now = self.now();
         let mut trusted = Vec::new();
         let mut aside = BTreeMap::<&str, Vec<usize>>::new();
@@ -85,7 +85,7 @@ impl<P: Protocol> Pool<P> {
     }
 
     /// Sends a group. A broker may close the connection over a message that it refuses: what was not sent by then goes on another.
-    async fn send(self: &Arc<Self>, mut call: Call<'_>, mut left: Vec<usize>, group: Group) {
+    async fn send(self: &Arc<Self>, mut call: DeliverCall<'_>, mut left: Vec<usize>, group: Group) {
         while !left.is_empty() {
             let round = self.round(call, left, group).await;
             left = round.left;
@@ -98,13 +98,18 @@ impl<P: Protocol> Pool<P> {
     }
 
     /// The call, with half of its remaining time to get another connection.
-    fn once_more<'a>(&self, call: Call<'a>) -> Call<'a> {
+    fn once_more<'a>(&self, call: DeliverCall<'a>) -> DeliverCall<'a> {
         let now = self.now();
         let begin_until = call.begin_until.max(now.saturating_add(call.end.since(now) / 2));
-        Call { begin_until, ..call }
+        DeliverCall { begin_until, ..call }
     }
 
-    async fn round(self: &Arc<Self>, call: Call<'_>, indices: Vec<usize>, group: Group) -> ConnectionOutcome {
+    async fn round(
+        self: &Arc<Self>,
+        call: DeliverCall<'_>,
+        indices: Vec<usize>,
+        group: Group,
+    ) -> ConnectionOutcome {
         let turns = match group {
             Group::Trusted => &self.in_use,
             Group::OwnConnection => &self.aside,
@@ -150,7 +155,7 @@ impl<P: Protocol> Pool<P> {
     /// Sends and reads until all answers are there or the time is over.
     async fn run_exchange(
         &self,
-        call: Call<'_>,
+        call: DeliverCall<'_>,
         connection: &mut Connection<P>,
         in_flight: &mut InFlight<'_>,
         mut stalled: Stalled<'_>,

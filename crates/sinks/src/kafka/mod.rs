@@ -41,7 +41,7 @@ pub struct KafkaSink {
 }
 
 /// One call.
-struct Call<'a> {
+struct ProduceCall<'a> {
     outcomes: &'a Outcomes<'a>,
     /// Deadline of metadata requests.
     connect_until: Monotonic,
@@ -60,7 +60,7 @@ impl KafkaSink {
     }
 
     /// Queues these messages in the library, and reports each outcome when it is known.
-    async fn send(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
+    async fn send(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &ProduceCall<'_>) {
         let (sender, mut reports) = mpsc::unbounded_channel();
         let mut pending = BTreeMap::new();
         for (index, delivery) in messages {
@@ -115,7 +115,7 @@ impl KafkaSink {
         &self,
         (index, delivery): Indexed<'_>,
         reports: &mpsc::UnboundedSender<RecordReport>,
-        call: &Call<'_>,
+        call: &ProduceCall<'_>,
     ) -> Result<(), SinkError> {
         let connecting = self.alone.connection(delivery.message.topic.as_str(), alone_time(self.timeout));
         let connected = within(&*self.clock, call.alone_until, connecting).await;
@@ -127,7 +127,12 @@ impl KafkaSink {
     }
 
     /// Requests the metadata of unverified topics, each before its messages are sent.
-    async fn send_unverified(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
+    async fn send_unverified(
+        &self,
+        connection: &Connection,
+        messages: Vec<Indexed<'_>>,
+        call: &ProduceCall<'_>,
+    ) {
         let mut by_topic: BTreeMap<&str, Vec<Indexed<'_>>> = BTreeMap::new();
         for (index, delivery) in messages {
             by_topic.entry(delivery.message.topic.as_str()).or_default().push((index, delivery));
@@ -150,7 +155,7 @@ impl KafkaSink {
     }
 }
 
-fn report_all(messages: Vec<Indexed<'_>>, error: &SinkError, call: &Call<'_>) {
+fn report_all(messages: Vec<Indexed<'_>>, error: &SinkError, call: &ProduceCall<'_>) {
     for (index, _) in messages {
         call.outcomes.report(index, Err(error.clone()));
     }
@@ -175,7 +180,7 @@ impl Sink for KafkaSink {
         let after = |span| now.saturating_add(span);
         let connect_until = after(self.timeout / 2);
         let alone_until = after(self.timeout - alone_time(self.timeout));
-        let call = Call { outcomes, connect_until, alone_until, end: after(self.timeout) };
+        let call = ProduceCall { outcomes, connect_until, alone_until, end: after(self.timeout) };
         let connected = self.client.connection(first.message.topic.as_str(), self.timeout / 2);
         let connection = match within(&*self.clock, connect_until, connected).await {
             Some(Ok(connection)) => connection,

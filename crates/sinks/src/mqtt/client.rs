@@ -24,18 +24,18 @@ const WINDOW: usize = 1024;
 /// The client side of the protocol: packets to the broker, and answers matched to messages.
 pub(super) struct Client {
     settings: Arc<Settings>,
-    names: Names,
+    names: ClientIds,
 }
 
 /// A connection: what the broker said in welcome, and the name that it has as long as it lasts.
 pub(super) struct Session {
     welcome: Welcome,
-    _name: Option<Name>,
+    _name: Option<ClientId>,
 }
 
 impl Client {
     pub(super) fn new(settings: Arc<Settings>) -> Self {
-        Self { settings, names: Names::default() }
+        Self { settings, names: ClientIds::default() }
     }
 
     fn answered(
@@ -163,28 +163,28 @@ impl Protocol for Client {
 
 /// Numbers of connections. Two with the same client id would throw each other out.
 #[derive(Debug, Clone, Default)]
-struct Names(Arc<Mutex<BTreeSet<usize>>>);
+struct ClientIds(Arc<Mutex<BTreeSet<usize>>>);
 
 /// The client id of a connection, free again when it is dropped.
 #[derive(Debug)]
-struct Name {
+struct ClientId {
     text: String,
     number: usize,
-    all: Names,
+    all: ClientIds,
 }
 
-impl Names {
+impl ClientIds {
     /// `id` for the first, `id-1`, `id-2` and so on for those beside it.
-    fn take(&self, id: &str) -> Name {
+    fn take(&self, id: &str) -> ClientId {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = (0..).find(|number| !used.contains(number)).unwrap_or_default();
         used.insert(number);
         let text = if number == 0 { id.to_owned() } else { format!("{id}-{number}") };
-        Name { text, number, all: self.clone() }
+        ClientId { text, number, all: self.clone() }
     }
 }
 
-impl Drop for Name {
+impl Drop for ClientId {
     fn drop(&mut self) {
         self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn connections_of_one_client_have_names_of_their_own() {
-        let names = Names::default();
+        let names = ClientIds::default();
         let (first, second) = (names.take("duly"), names.take("duly"));
         assert_eq!((&*first.text, &*second.text), ("duly", "duly-1"));
         drop(first);

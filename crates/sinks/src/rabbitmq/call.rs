@@ -68,7 +68,7 @@ pub(super) enum Step {
     ReturnedQueue(u64, SinkError),
 }
 
-pub(super) struct Call<'a> {
+pub(super) struct PublishCall<'a> {
     connection: BrokerConnection,
     clock: &'a dyn Clock,
     outcomes: &'a Outcomes<'a>,
@@ -96,7 +96,7 @@ pub(super) enum Broker {
     Silent,
 }
 
-impl<'a> Call<'a> {
+impl<'a> PublishCall<'a> {
     pub(super) fn new(
         connection: BrokerConnection,
         clock: &'a dyn Clock,

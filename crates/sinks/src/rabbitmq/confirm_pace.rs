@@ -16,9 +16,9 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// By the hash of the destination. Only destinations with unconfirmed messages are in it.
 #[derive(Default)]
-pub(super) struct ConfirmPace(Mutex<HashMap<u64, State>>);
+pub(super) struct ConfirmPace(Mutex<HashMap<u64, ConfirmProgress>>);
 
-struct State {
+struct ConfirmProgress {
     under_way: usize,
     /// When it last confirmed, or when the first unconfirmed message was sent.
     progress: Monotonic,
@@ -53,7 +53,8 @@ impl ConfirmPace {
     /// Counts a message as unconfirmed until the slot is dropped.
     pub(super) fn sent(self: &Arc<Self>, destination: u64, now: Monotonic) -> Slot {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = all.entry(destination).or_insert(State { under_way: 0, progress: now, last_sent: now });
+        let state =
+            all.entry(destination).or_insert(ConfirmProgress { under_way: 0, progress: now, last_sent: now });
         state.under_way += 1;
         state.last_sent = now;
         Slot { confirm_pace: self.clone(), destination }

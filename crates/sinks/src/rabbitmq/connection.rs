@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::{
     confirm_pace::ConfirmPace,
-    publisher::{Job, Publisher, Shared},
+    publisher::{ConnectionContext, Job, Publisher},
     trust::Trust,
 };
 
@@ -39,7 +39,7 @@ struct Inner {
     /// [`SHARED`] and [`SHARED_MAX`], unless the broker allows fewer channels: half of them are left for single messages and questions.
     shared_min: usize,
     shared_max: usize,
-    common: Shared,
+    common: ConnectionContext,
     /// Why the broker takes no messages now, if so.
     blocked: watch::Receiver<Option<String>>,
     /// The last error that closed a channel.
@@ -63,7 +63,7 @@ impl BrokerConnection {
                 }
             }
         });
-        let common = Shared { clock, trust: Arc::default(), confirm_pace: Arc::default() };
+        let common = ConnectionContext { clock, trust: Arc::default(), confirm_pace: Arc::default() };
         let half = usize::from(connection.configuration().channel_max() / 2).max(1);
         let (shared_min, shared_max) = (SHARED.min(half), SHARED_MAX.min(half));
         let shared = Mutex::new(vec![None; shared_min]);

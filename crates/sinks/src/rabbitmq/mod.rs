@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use duly_core::{Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, StoredMessage};
 use lapin::{ExchangeKind, options::ExchangeDeclareOptions, types::FieldTable};
 
-use call::{Broker, Call, Times};
+use call::{Broker, PublishCall, Times};
 pub use config::RabbitmqConfig;
 use connection::BrokerConnection;
 use link::Link;
@@ -149,7 +149,7 @@ impl Sink for RabbitmqSink {
                     .for_each(|(position, _)| outcomes.report(*position, Err(failure.clone())));
             }
         };
-        let call = Call::new(connection.clone(), &*self.clock, outcomes);
+        let call = PublishCall::new(connection.clone(), &*self.clock, outcomes);
         if call.run(messages, times).await == Broker::Silent {
             // The next call uses another connection.
             self.link.drop_connection(&connection);

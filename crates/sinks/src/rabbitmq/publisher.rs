@@ -77,12 +77,12 @@ impl Job {
     }
 }
 
-type Answer = lapin::Result<Confirmation>;
+type ConfirmResult = lapin::Result<Confirmation>;
 
 /// A published message that is not answered.
 pub(super) struct Entry {
     job: Job,
-    answer: BoxFuture<'static, Answer>,
+    answer: BoxFuture<'static, ConfirmResult>,
     /// The broker's reason, if it returned the message.
     returned: Option<String>,
     sent: Monotonic,
@@ -91,14 +91,14 @@ pub(super) struct Entry {
 
 /// State that the channels of a connection share.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct ConnectionContext {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) trust: Arc<Trust>,
     pub(super) confirm_pace: Arc<ConfirmPace>,
 }
 
-impl Shared {
-    fn entry(&self, job: Job, answer: BoxFuture<'static, Answer>) -> Entry {
+impl ConnectionContext {
+    fn entry(&self, job: Job, answer: BoxFuture<'static, ConfirmResult>) -> Entry {
         let sent = self.clock.now().mono();
         let slot = self.confirm_pace.sent(job.message.destination, sent);
         Entry { job, answer, returned: None, sent, slot }
@@ -129,7 +129,7 @@ pub(super) struct Publisher {
 const NONE: u64 = u64::MAX;
 
 impl Publisher {
-    pub(super) fn start(channel: Channel, first: Option<Entry>, shared: Shared) -> Self {
+    pub(super) fn start(channel: Channel, first: Option<Entry>, shared: ConnectionContext) -> Self {
         let (jobs, waiting) = mpsc::unbounded_channel();
         let task = Task::new(channel, first, shared);
         let (unanswered, oldest) = (task.unanswered.clone(), task.oldest.clone());
@@ -187,11 +187,11 @@ struct Task {
     /// Confirms since the oldest entry was sent.
     behind: usize,
     is_behind: Arc<AtomicBool>,
-    shared: Shared,
+    shared: ConnectionContext,
 }
 
 impl Task {
-    fn new(channel: Channel, first: Option<Entry>, shared: Shared) -> Self {
+    fn new(channel: Channel, first: Option<Entry>, shared: ConnectionContext) -> Self {
         Self {
             channel,
             unanswered: Arc::new(AtomicUsize::new(usize::from(first.is_some()))),
@@ -292,8 +292,8 @@ impl Task {
     ///
     /// The client hands what the broker gave back to whichever message is confirmed next, which is never later than the
     /// confirmation of the message itself. So an answer counts when all the others were looked at after it.
-    fn ripe(&mut self, cx: &mut Context<'_>) -> Poll<Vec<(usize, Answer)>> {
-        let mut ripe: Vec<(usize, Answer)> = Vec::new();
+    fn ripe(&mut self, cx: &mut Context<'_>) -> Poll<Vec<(usize, ConfirmResult)>> {
+        let mut ripe: Vec<(usize, ConfirmResult)> = Vec::new();
         let mut is_ripe = vec![false; self.entries.len()];
         loop {
             let before = ripe.len();
@@ -310,7 +310,7 @@ impl Task {
     }
 
     /// Reports answers to the calls. Returns the error that closed the channel, if one did.
-    fn settle(&mut self, ripe: Vec<(usize, Answer)>) -> Result<(), lapin::Error> {
+    fn settle(&mut self, ripe: Vec<(usize, ConfirmResult)>) -> Result<(), lapin::Error> {
         let (mut confirmed, mut returned, mut end) = (Vec::new(), Vec::new(), None);
         for (index, answer) in ripe {
             match answer {
@@ -438,7 +438,7 @@ mod tests {
         let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         let clock = Arc::new(ManualClock::new());
-        let shared = Shared { clock, trust: Arc::default(), confirm_pace: Arc::default() };
+        let shared = ConnectionContext { clock, trust: Arc::default(), confirm_pace: Arc::default() };
         let (id, sink, topic) = ("a".parse().unwrap(), "events".parse().unwrap(), "orders".parse().unwrap());
         let delivery = Delivery::new(StoredMessage::new(id, sink, topic, Timestamp::from_millis(1)), 1);
         let (call, mut events) = mpsc::unbounded_channel();

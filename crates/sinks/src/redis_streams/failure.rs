@@ -82,8 +82,8 @@ pub(super) fn is_the_wires(error: &RedisError) -> bool {
 
 /// The cause lies wrapped: by the client, by the connection, and by TLS.
 fn is_bad_certificate(error: &RedisError) -> bool {
-    type Shared = Arc<dyn Error + Send + Sync>;
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<Shared>());
+    type SharedError = Arc<dyn Error + Send + Sync>;
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<SharedError>());
     cause.and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(is_certificate_io_fault)
 }
 

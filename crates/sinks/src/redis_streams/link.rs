@@ -43,11 +43,11 @@ struct Standing {
 #[derive(Clone)]
 pub(super) struct Connection {
     serial: u64,
-    kind: Kind,
+    kind: ConnectionKind,
 }
 
 #[derive(Clone)]
-enum Kind {
+enum ConnectionKind {
     One(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
@@ -120,16 +120,16 @@ fn patient() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
 }
 
-async fn connect(clients: &mut Clients) -> Result<Kind, RedisError> {
+async fn connect(clients: &mut Clients) -> Result<ConnectionKind, RedisError> {
     let config = patient();
     Ok(match clients {
         Clients::Single(client) => {
-            Kind::One(client.get_multiplexed_async_connection_with_config(&config).await?)
+            ConnectionKind::One(client.get_multiplexed_async_connection_with_config(&config).await?)
         }
-        Clients::Cluster(client) => Kind::Cluster(client.get_async_connection().await?),
+        Clients::Cluster(client) => ConnectionKind::Cluster(client.get_async_connection().await?),
         Clients::Sentinel(client) => {
             let master = client.async_get_client().await?;
-            Kind::One(master.get_multiplexed_async_connection_with_config(&config).await?)
+            ConnectionKind::One(master.get_multiplexed_async_connection_with_config(&config).await?)
         }
         _ => return Err((ErrorKind::InvalidClientConfig, "an address of a kind that is not known").into()),
     })
@@ -140,7 +140,7 @@ impl Connection {
     pub(super) async fn ask(&mut self, commands: Vec<Cmd>) -> Vec<Result<Value, RedisError>> {
         let count = commands.len();
         match &mut self.kind {
-            Kind::One(connection) => {
+            ConnectionKind::One(connection) => {
                 let mut pipeline = Pipeline::with_capacity(count);
                 for command in commands {
                     pipeline.add_command(command);
@@ -150,7 +150,7 @@ impl Connection {
                     Err(error) => vec![Err(error); count],
                 }
             }
-            Kind::Cluster(connection) => {
+            ConnectionKind::Cluster(connection) => {
                 let each = commands.into_iter().map(|command| {
                     let mut connection = connection.clone();
                     async move { connection.req_packed_command(&command).await?.extract_error() }
@@ -161,7 +161,7 @@ impl Connection {
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.kind, Kind::Cluster(_))
+        matches!(self.kind, ConnectionKind::Cluster(_))
     }
 
     /// Asks one server, of a cluster some: the first answer counts, so that one that is away hides no other.
@@ -176,8 +176,8 @@ impl Connection {
         good: impl Fn(&Value) -> bool + Copy + Send,
     ) -> Result<Value, RedisError> {
         let answer = match &mut self.kind {
-            Kind::One(connection) => connection.req_packed_command(&command).await,
-            Kind::Cluster(connection) => {
+            ConnectionKind::One(connection) => connection.req_packed_command(&command).await,
+            ConnectionKind::Cluster(connection) => {
                 // The client's own way of asking all waits while one of them is silent.
                 let asking = (0..ASKED).map(|_| {
                     let (mut connection, command) = (connection.clone(), command.clone());

@@ -25,7 +25,7 @@ use super::{
 const ASKED: usize = 8;
 
 /// A call under way.
-pub(super) struct Call<'a> {
+pub(super) struct SendCall<'a> {
     pub(super) sink: &'a RocketmqSink,
     pub(super) outcomes: &'a Outcomes<'a>,
     /// Connections must stand by this.
@@ -44,7 +44,7 @@ pub(super) struct Pending<'a> {
     pub(super) failure: Option<Failure>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> SendCall<'a> {
     /// Delivers the batch. Messages with a known route are sent at once, others when their route arrives.
     pub(super) async fn run(&self, batch: &'a [Delivery]) {
         let mut topics: BTreeMap<&str, Vec<(usize, &'a Delivery)>> = BTreeMap::new();

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use tokio::net::TcpStream;
 
 use super::{
-    frame::{self, Answer, Code},
+    frame::{self, Code, Response},
     sign::Signer,
     window::Window,
 };
@@ -107,7 +107,7 @@ impl Connections {
         code: Code,
         fields: BTreeMap<&'static str, String>,
         body: &[u8],
-    ) -> io::Result<Answer> {
+    ) -> io::Result<Response> {
         let mut connection = self.open(address, end).await?;
         let mut window = Window::over(&mut connection, 1);
         let mut add = |out: &mut BytesMut, opaque: usize| self.add(out, code, opaque, fields.clone(), body);

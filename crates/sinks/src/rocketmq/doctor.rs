@@ -9,7 +9,7 @@ use super::{
     RocketmqSink,
     failure::SUCCESS,
     frame::Code,
-    namesrv::{Found, Master},
+    namesrv::{Master, TopicQueues},
     route::TEMPLATE,
 };
 use crate::Finding;
@@ -24,14 +24,14 @@ impl RocketmqSink {
             Some(remarks(master, &settings, self.accept_weaker))
         });
         let mut findings: Vec<Finding> = join_all(pending).await.into_iter().flatten().flatten().collect();
-        let makes_topics = matches!(self.routes.found(TEMPLATE, end).await, Ok(Found::Queues(_)));
+        let makes_topics = matches!(self.routes.found(TEMPLATE, end).await, Ok(TopicQueues::Queues(_)));
         for topic in topics {
             findings.extend(match self.routes.found(topic, end).await {
-                Ok(Found::NoTopic) if !makes_topics => Some(Finding {
+                Ok(TopicQueues::NoTopic) if !makes_topics => Some(Finding {
                     detail: format!("no broker has the topic {topic:?}: its messages are denied"),
                     remedy: "make it by mqadmin updateTopic".into(),
                 }),
-                Ok(Found::NoMaster) => Some(Finding {
+                Ok(TopicQueues::NoMaster) => Some(Finding {
                     detail: format!("no master takes messages of the topic {topic:?}: they wait"),
                     remedy: "start a master that has it, or let one be written to (perm = 6)".into(),
                 }),

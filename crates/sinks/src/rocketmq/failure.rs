@@ -4,7 +4,7 @@ use std::io;
 
 use duly_core::{SinkError, SinkErrorKind};
 
-use super::frame::Answer;
+use super::frame::Response;
 use crate::tls::is_certificate_io_fault;
 
 /// `SEND_OK`.
@@ -38,7 +38,7 @@ const NOT_WRITTEN: [&str; 2] = ["in-sync replicas not enough", "create mapped fi
 const BUSY: [&str; 1] = ["start flow control"];
 
 /// The answer to a question by which nothing is written: no message can have arrived or been refused by it.
-pub(super) fn query_failed(answer: &Answer) -> SinkError {
+pub(super) fn query_failed(answer: &Response) -> SinkError {
     let failure = classify(answer);
     match failure.kind {
         SinkErrorKind::Unknown | SinkErrorKind::Refused => SinkError::unreachable(failure.detail),
@@ -112,7 +112,7 @@ fn refused_certificate(why: &io::Error, detail: &str) -> Option<Failure> {
 /// The receipt of a message that was taken, or why it was not.
 ///
 /// `accept_weaker`: whether a message counts as taken that the broker has, but not as safely as it is set to keep messages.
-pub(super) fn receipt(answer: &Answer, accept_weaker: bool) -> Result<String, Failure> {
+pub(super) fn receipt(answer: &Response, accept_weaker: bool) -> Result<String, Failure> {
     let field = |name: &str| answer.fields.get(name).map_or("?", String::as_str);
     let receipt = || format!("{} {}:{}", field("msgId"), field("queueId"), field("queueOffset"));
     match (answer.code, weaker(answer.code)) {
@@ -133,7 +133,7 @@ fn weaker(code: i32) -> Option<&'static str> {
 }
 
 /// An answer that is not `SEND_OK`.
-pub(super) fn classify(answer: &Answer) -> Failure {
+pub(super) fn classify(answer: &Response) -> Failure {
     use SinkErrorKind::{Denied, Misconfigured, Refused, Throttled, Unknown, Unreachable};
     let remark = answer.remark.trim();
     let says = |words: &[&str]| words.iter().any(|word| remark.contains(word));
@@ -182,7 +182,7 @@ mod tests {
     fn what_a_name_server_answers_costs_no_attempt() {
         for code in [SYSTEM_ERROR, MESSAGE_ILLEGAL, 9_999] {
             let remark = "name server not ready".to_owned();
-            let answer = Answer { code, remark, fields: BTreeMap::new(), body: Bytes::new() };
+            let answer = Response { code, remark, fields: BTreeMap::new(), body: Bytes::new() };
             assert!(!query_failed(&answer).kind.outcome().counts(), "{code}");
         }
     }

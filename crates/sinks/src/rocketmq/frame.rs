@@ -51,7 +51,7 @@ struct Answered {
 
 /// A response.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) code: i32,
     pub(super) remark: String,
     pub(super) fields: BTreeMap<String, String>,
@@ -90,7 +90,7 @@ pub(super) fn ask(
 }
 
 /// Takes the next answer from the front of `read`, if all of it is there, with what it is known by.
-pub(super) fn next(read: &mut BytesMut) -> io::Result<Option<(usize, Answer)>> {
+pub(super) fn next(read: &mut BytesMut) -> io::Result<Option<(usize, Response)>> {
     loop {
         let Some(mut frame) = whole(read)? else { return Ok(None) };
         let words = frame.get_u32();
@@ -104,7 +104,7 @@ pub(super) fn next(read: &mut BytesMut) -> io::Result<Option<(usize, Answer)>> {
         if header.flag & IS_ANSWER == 0 {
             continue;
         }
-        let answer = Answer {
+        let answer = Response {
             code: header.code,
             remark: header.remark.unwrap_or_default(),
             fields: header.ext_fields.unwrap_or_default(),

@@ -28,7 +28,7 @@ use duly_core::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use brokers::Brokers;
-use call::Call;
+use call::SendCall;
 pub use config::RocketmqConfig;
 use connection::Connections;
 use failure::{Failure, SUCCESS};
@@ -99,7 +99,7 @@ impl RocketmqSink {
 impl Sink for RocketmqSink {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
         let (begin_until, end) = self.ends();
-        Call { sink: self, outcomes, begin_until, end }.run(batch).await;
+        SendCall { sink: self, outcomes, begin_until, end }.run(batch).await;
     }
 
     fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::{
     connection::Connections,
     failure::{self, SUCCESS, TOPIC_NOT_EXIST},
-    frame::{Answer, Code},
+    frame::{Code, Response},
 };
 
 /// Time limit of one name server among several.
@@ -29,7 +29,7 @@ pub(super) struct Queue {
 
 /// The answer of a name server about a topic.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum TopicQueues {
     /// These queues take messages, in an order that is the same for everybody.
     Queues(Vec<Queue>),
     /// The topic is there, and no master that takes its messages: a failover, or a broker that is being drained.
@@ -87,25 +87,25 @@ impl NameServers {
     }
 
     /// The queues of a topic. One that has just started knows nothing yet: the others are waited for.
-    pub(super) async fn queues(&self, topic: &str, end: Monotonic) -> Result<Found, SinkError> {
+    pub(super) async fn queues(&self, topic: &str, end: Monotonic) -> Result<TopicQueues, SinkError> {
         let fields =
             BTreeMap::from([("topic", topic.to_owned()), ("acceptStandardJsonOnly", "true".to_owned())]);
-        let read = |answer: &Answer| match answer.code {
+        let read = |answer: &Response| match answer.code {
             SUCCESS => read(answer).map(found),
-            TOPIC_NOT_EXIST => Ok(Found::NoTopic),
+            TOPIC_NOT_EXIST => Ok(TopicQueues::NoTopic),
             _ => Err(failure::query_failed(answer)),
         };
-        let rank = |found: &Found| match found {
-            Found::Queues(_) => Rank::Enough,
-            Found::NoMaster => Rank::Better,
-            Found::NoTopic => Rank::Last,
+        let rank = |found: &TopicQueues| match found {
+            TopicQueues::Queues(_) => Rank::Enough,
+            TopicQueues::NoMaster => Rank::Better,
+            TopicQueues::NoTopic => Rank::Last,
         };
         self.ask(Code::Route, &fields, end, read, rank).await
     }
 
     /// The brokers that take messages.
     pub(super) async fn masters(&self, end: Monotonic) -> Result<Vec<Master>, SinkError> {
-        let read = |answer: &Answer| match answer.code {
+        let read = |answer: &Response| match answer.code {
             SUCCESS => read(answer).map(masters),
             _ => Err(failure::query_failed(answer)),
         };
@@ -119,7 +119,7 @@ impl NameServers {
         code: Code,
         fields: &BTreeMap<&'static str, String>,
         end: Monotonic,
-        read: impl Fn(&Answer) -> Result<T, SinkError>,
+        read: impl Fn(&Response) -> Result<T, SinkError>,
         rank: impl Fn(&T) -> Rank,
     ) -> Result<T, SinkError> {
         let has_others = self.addresses.len() > 1;
@@ -166,7 +166,7 @@ fn masters(cluster: Cluster) -> Vec<Master> {
     brokers.filter_map(master).collect()
 }
 
-fn found(reply: TopicRoute) -> Found {
+fn found(reply: TopicRoute) -> TopicQueues {
     let mut writable: Vec<_> =
         reply.queue_datas.into_iter().filter(|queues| queues.perm & WRITABLE != 0).collect();
     writable.sort_by(|one, other| one.broker_name.cmp(&other.broker_name));
@@ -178,11 +178,11 @@ fn found(reply: TopicRoute) -> Found {
         let queue = |number| Queue { broker: broker.clone(), address: address.clone(), number };
         all.extend((0..queues.write_queue_nums).map(queue));
     }
-    if all.is_empty() { Found::NoMaster } else { Found::Queues(all) }
+    if all.is_empty() { TopicQueues::NoMaster } else { TopicQueues::Queues(all) }
 }
 
 /// Parses the JSON of a name server. Old ones write bare numbers as keys, where JSON has texts: `{0:"10.0.0.1:10911"}`.
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, SinkError> {
+fn read<T: DeserializeOwned>(answer: &Response) -> Result<T, SinkError> {
     let read =
         serde_json::from_slice(&answer.body).or_else(|_| serde_json::from_slice(&quoted(&answer.body)));
     read.map_err(|why| SinkError::unreachable(format!("the name server's answer cannot be read: {why}")))
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn bare_numbers_become_texts_and_nothing_else_changes() {
         let reply: TopicRoute = serde_json::from_slice(&quoted(OLD.as_bytes())).unwrap();
-        let Found::Queues(queues) = found(reply) else { panic!("there are queues") };
+        let TopicQueues::Queues(queues) = found(reply) else { panic!("there are queues") };
         assert_eq!(queues.len(), 2);
         assert_eq!(
             (&*queues[1].address, &*queues[1].broker, queues[1].number),
@@ -234,8 +234,11 @@ mod tests {
     #[test]
     fn a_topic_that_may_not_be_written_or_has_no_master_is_there_all_the_same() {
         let closed = OLD.replace("\"perm\":6", "\"perm\":4");
-        assert_eq!(found(serde_json::from_slice(&quoted(closed.as_bytes())).unwrap()), Found::NoMaster);
+        assert_eq!(found(serde_json::from_slice(&quoted(closed.as_bytes())).unwrap()), TopicQueues::NoMaster);
         let headless = OLD.replace("0:\"10.0.0.1:10911\",", "");
-        assert_eq!(found(serde_json::from_slice(&quoted(headless.as_bytes())).unwrap()), Found::NoMaster);
+        assert_eq!(
+            found(serde_json::from_slice(&quoted(headless.as_bytes())).unwrap()),
+            TopicQueues::NoMaster
+        );
     }
 }

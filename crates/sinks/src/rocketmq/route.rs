@@ -10,7 +10,7 @@ use duly_core::{Monotonic, SinkError};
 
 use super::{
     connection::Connections,
-    namesrv::{Found, Master, NameServers, Queue},
+    namesrv::{Master, NameServers, Queue, TopicQueues},
 };
 
 /// The topic whose queues are copied for a topic that is made by sending to it.
@@ -81,18 +81,18 @@ impl Routes {
     /// Asks the name servers. If they do not answer, the last route that they told of still counts.
     pub(super) async fn ask(&self, topic: &str, end: Monotonic) -> Result<Route, SinkError> {
         match self.names.queues(topic, end).await {
-            Ok(Found::Queues(queues)) => Ok(self.remember(topic, queues, FRESH)),
-            Ok(Found::NoMaster) => {
+            Ok(TopicQueues::Queues(queues)) => Ok(self.remember(topic, queues, FRESH)),
+            Ok(TopicQueues::NoMaster) => {
                 let detail = format!("no master takes messages of the topic {topic:?} now");
                 Err(SinkError::unreachable(detail).at_destination())
             }
-            Ok(Found::NoTopic) => self.make(topic, end).await,
+            Ok(TopicQueues::NoTopic) => self.make(topic, end).await,
             Err(failure) => self.last(topic).map(|(route, _)| route).ok_or(failure),
         }
     }
 
     /// The route of a topic from the name servers, without the cache.
-    pub(super) async fn found(&self, topic: &str, end: Monotonic) -> Result<Found, SinkError> {
+    pub(super) async fn found(&self, topic: &str, end: Monotonic) -> Result<TopicQueues, SinkError> {
         self.names.queues(topic, end).await
     }
 
@@ -105,12 +105,12 @@ impl Routes {
         }
         // The topic does not exist yet: sending creates it where a broker allows that.
         match self.names.queues(TEMPLATE, end).await {
-            Ok(Found::Queues(mut queues)) => {
+            Ok(TopicQueues::Queues(mut queues)) => {
                 // The broker makes no more than we ask for: a higher number would be refused.
                 queues.retain(|queue| queue.number < MADE_QUEUES);
                 return Ok(self.remember(topic, queues, MADE_FRESH));
             }
-            Ok(Found::NoMaster | Found::NoTopic) => {}
+            Ok(TopicQueues::NoMaster | TopicQueues::NoTopic) => {}
             Err(failure) => return last.map(|(route, _)| route).ok_or(failure),
         }
         let masters = self.names.masters(end).await;

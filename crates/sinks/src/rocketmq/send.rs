@@ -7,7 +7,7 @@ use duly_core::{Delivery, Monotonic, Sleep};
 
 use super::{
     RocketmqSink,
-    call::{Call, Pending},
+    call::{Pending, SendCall},
     connection::Connection,
     failure::{self, About, Failure},
     frame::Code,
@@ -21,7 +21,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// A broker that is silent for this long with messages in flight is avoided by messages that have another.
 const SILENT: Duration = Duration::from_secs(2);
 
-impl<'a> Call<'a> {
+impl<'a> SendCall<'a> {
     /// Sends these to one broker. Returns those that it rejected and another may accept.
     pub(super) async fn send(
         &self,

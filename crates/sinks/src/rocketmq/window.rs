@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use super::{
     connection::Connection,
-    frame::{self, Answer},
+    frame::{self, Response},
 };
 
 /// Maximum of requests without a response on one connection: brokers reject what waits longer than 200 ms in their queue.
@@ -69,7 +69,7 @@ impl<'a> Window<'a> {
     pub(super) async fn next(
         &mut self,
         add: &mut (impl FnMut(&mut BytesMut, usize) + Send),
-    ) -> io::Result<(usize, Answer)> {
+    ) -> io::Result<(usize, Response)> {
         loop {
             while let Some((index, answer)) = frame::next(&mut self.connection.received)? {
                 self.connection.is_answered = true;

@@ -48,12 +48,12 @@ fn peer(topics: &[&str], seconds: u32) -> (Peer, Arc<dyn Sink>) {
 }
 
 /// What a request is answered, so many times.
-type Answer = (RDKafkaApiKey, RDKafkaRespErr, usize);
+type ScriptedError = (RDKafkaApiKey, RDKafkaRespErr, usize);
 type Outcome = Result<String, SinkError>;
 
 /// For each of these, the outcome of a message of which the requests are answered so, and that of the next, which gets no such
 /// answer.
-async fn answered(answers: &[Answer]) -> Vec<(Outcome, Outcome)> {
+async fn answered(answers: &[ScriptedError]) -> Vec<(Outcome, Outcome)> {
     let mut outcomes = Vec::new();
     for some in answers.chunks(PEERS) {
         // Before any of them sends: to make one takes its time.

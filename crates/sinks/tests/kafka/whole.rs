@@ -1,16 +1,12 @@
 //! The sink in the engine: accepted by Duly, a record in the end.
 
-use std::{sync::Arc, time::Duration};
-
-use duly::{Duly, Message, SinkOptions, SystemClock};
-use duly_sinks::SinkConfig;
-use duly_stores::MemoryStore;
-use testkit::servers::{
-    kafka::{installed, shared},
-    wait_until,
+use duly::SinkOptions;
+use testkit::{
+    engine,
+    servers::kafka::{installed, shared},
 };
 
-use crate::{sorted_ids, topic_of};
+use crate::{sink_to, sorted_ids, topic_of};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_duly_delivers_is_there_once() {
@@ -19,24 +15,8 @@ async fn what_duly_delivers_is_there_once() {
     }
     let kafka = shared();
     let topic = topic_of(kafka, 3).await;
-    let config: SinkConfig =
-        toml::from_str(&format!("kind = 'kafka'\nbrokers = '{}'", kafka.address())).unwrap();
-    let clock = Arc::new(SystemClock::new().unwrap());
-    let sink = config.build(clock.clone()).unwrap();
-    let duly = Duly::builder()
-        .store(Arc::new(MemoryStore::new()))
-        .clock(clock)
-        .sink("events", sink, SinkOptions::default())
-        .start()
-        .await
-        .unwrap();
-    for n in 0..200 {
-        let message = Message::to_sink("events", topic.as_str()).id(format!("m{n}")).text("body");
-        duly.send(message.after(Duration::from_millis(n % 50))).await.unwrap();
-    }
-    tokio::task::block_in_place(|| {
-        wait_until("all is delivered", Duration::from_secs(60), || duly.stats().delivered >= 200);
-    });
+    let duly = engine::with_sink(sink_to(kafka), SinkOptions::default()).await;
+    engine::deliver_all(&duly, &topic, 0).await;
     duly.shutdown().await.unwrap();
     let mut there = tokio::task::block_in_place(|| sorted_ids(&kafka.address(), &topic));
     assert_eq!(there.len(), 200);

@@ -1,13 +1,12 @@
 //! The sink in the engine: accepted by Duly, read by a subscriber.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
-use duly::{Duly, Message, SinkOptions, SystemClock};
+use duly::{Message, SinkOptions};
 use duly_core::RetryPolicy;
-use duly_stores::MemoryStore;
-use testkit::servers::{
-    mosquitto::{Mosquitto, installed},
-    wait_until,
+use testkit::{
+    engine,
+    servers::mosquitto::{Mosquitto, installed},
 };
 
 use crate::{ids, reader::Reader, sink_to};
@@ -22,24 +21,9 @@ async fn what_duly_delivers_is_published_and_what_may_not_be_written_is_dead() {
     // The default is 16 tries within an hour and a half.
     let retry = RetryPolicy { attempts: 5, min: Duration::from_millis(10), ..RetryPolicy::default() };
     let options = SinkOptions { retry: Some(retry), ..SinkOptions::default() };
-    let duly = Duly::builder()
-        .store(Arc::new(MemoryStore::new()))
-        .clock(Arc::new(SystemClock::new().unwrap()))
-        .sink("events", sink_to(&broker), options)
-        .start()
-        .await
-        .unwrap();
+    let duly = engine::with_sink(sink_to(&broker), options).await;
     duly.send(Message::to("events/closed/x").id("dead").text("body")).await.unwrap();
-    for n in 0..200 {
-        let message = Message::to("events/orders/new").id(format!("m{n}")).text("body");
-        duly.send(message.after(Duration::from_millis(n % 50))).await.unwrap();
-    }
-    tokio::task::block_in_place(|| {
-        wait_until("all is delivered and one is dead", Duration::from_secs(60), || {
-            let stats = duly.stats();
-            stats.delivered >= 200 && stats.dead >= 1
-        });
-    });
+    engine::deliver_all(&duly, "orders/new", 1).await;
     let there = tokio::task::block_in_place(|| ids(&mut reader));
     assert_eq!(there.iter().collect::<BTreeSet<_>>().len(), 200);
     duly.shutdown().await.unwrap();

@@ -1,14 +1,15 @@
 //! The sink in the engine: accepted by Duly, appended once, the marker taken away.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use duly::{Duly, Message, SinkOptions, SystemClock, millis, seconds};
-use duly_sinks::SinkConfig;
-use duly_stores::MemoryStore;
+use duly::{Duly, Message, SinkOptions, millis, seconds};
 use redis::streams::StreamRangeReply;
-use testkit::servers::{
-    redis::{Redis, installed},
-    wait_until,
+use testkit::{
+    engine,
+    servers::{
+        redis::{Redis, installed},
+        wait_until,
+    },
 };
 
 use crate::{ids, markers, sink_to};
@@ -19,25 +20,10 @@ async fn what_duly_delivers_is_there_once_and_no_marker_stays() {
         return;
     }
     let redis = Redis::single();
-    let config = format!("kind = 'redis_streams'\nurl = '{}'", redis.url());
-    let config: SinkConfig = toml::from_str(&config).unwrap();
-    let clock = Arc::new(SystemClock::new().unwrap());
-    let sink = config.build(clock.clone()).unwrap();
-    let duly = Duly::builder()
-        .store(Arc::new(MemoryStore::new()))
-        .clock(clock)
-        .sink("events", sink, SinkOptions::default())
-        .start()
-        .await
-        .unwrap();
-    for n in 0..200 {
-        let message = Message::to("events/orders").id(format!("m{n}")).text("body");
-        duly.send(message.after(Duration::from_millis(n % 50))).await.unwrap();
-    }
+    let duly = engine::with_sink(sink_to(&redis), SinkOptions::default()).await;
+    engine::deliver_all(&duly, "orders", 0).await;
     tokio::task::block_in_place(|| {
-        wait_until("all is delivered and recorded", Duration::from_secs(20), || {
-            redis.run::<usize>(&["XLEN", "orders"]) >= 200 && markers(&redis).is_empty()
-        });
+        wait_until("all is recorded", Duration::from_secs(20), || markers(&redis).is_empty());
     });
     let mut there = ids(&redis, "orders");
     there.sort_unstable();

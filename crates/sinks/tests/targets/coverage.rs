@@ -96,13 +96,13 @@ pub(crate) fn has_test(sink: &str, name: &str) -> bool {
 }
 
 /// A row of the tables of what an answer means: its words, and the tests that it names.
-pub(crate) struct Answer {
+pub(crate) struct AnswerRow {
     pub(crate) row: String,
     pub(crate) tests: Vec<String>,
 }
 
 /// What the documentation of the sink says about answers.
-pub(crate) fn answers(sink: &str) -> Vec<Answer> {
+pub(crate) fn answers(sink: &str) -> Vec<AnswerRow> {
     let docs = fs::read_to_string(folder().join("src").join(sink).join("docs.md")).unwrap();
     let lines = docs.lines().skip_while(|line| *line != "# What an answer means").skip(1);
     let lines = lines.take_while(|line| !line.starts_with("# "));
@@ -112,7 +112,7 @@ pub(crate) fn answers(sink: &str) -> Vec<Answer> {
         let quoted = row.split('`').skip(1).step_by(2).filter(|name| name.matches('_').count() >= 3);
         quoted.filter(|name| !name.contains(char::is_uppercase)).map(str::to_owned).collect()
     };
-    rows.map(|row| Answer { row: row.to_owned(), tests: tests(row) }).collect()
+    rows.map(|row| AnswerRow { row: row.to_owned(), tests: tests(row) }).collect()
 }
 
 /// Whether there is a test of this name: of the sink, of its units, or a case of the suite. `…` at its end stands for the rest of it.

@@ -5,7 +5,7 @@ use sqlx::{
     AssertSqlSafe, MySqlPool, PgPool, QueryBuilder, mysql::MySqlPoolOptions, postgres::PgPoolOptions,
 };
 
-use crate::bed::{BATCH, Kind, Server};
+use crate::bed::{BATCH, DatabaseKind, Server};
 
 pub(crate) enum Bare {
     Mysql(MySqlPool),
@@ -15,9 +15,9 @@ pub(crate) enum Bare {
 const COLUMNS: &str = "(message_id, topic, tag, body, properties, deliver_time_ms, status, sink) ";
 
 impl Bare {
-    pub(crate) async fn new(server: &Server, database: &str, kind: Kind) -> Self {
+    pub(crate) async fn new(server: &Server, database: &str, kind: DatabaseKind) -> Self {
         match kind {
-            Kind::Mysql => {
+            DatabaseKind::Mysql => {
                 server.run(
                     database,
                     "CREATE TABLE bare_message (message_id VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY, \
@@ -28,7 +28,7 @@ impl Bare {
                 );
                 Self::Mysql(MySqlPoolOptions::new().max_connections(16).connect(database).await.unwrap())
             }
-            Kind::Postgres => {
+            DatabaseKind::Postgres => {
                 server.run(
                     database,
                     "CREATE TABLE bare_message (message_id TEXT COLLATE \"C\" PRIMARY KEY, topic TEXT NOT NULL, tag TEXT, body BYTEA, \

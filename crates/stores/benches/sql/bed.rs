@@ -21,12 +21,12 @@ pub(crate) const BATCH: usize = 100;
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DatabaseKind {
     Mysql,
     Postgres,
 }
 
-impl Kind {
+impl DatabaseKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Mysql => "mysql",
@@ -42,13 +42,13 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    pub(crate) fn start(kind: Kind) -> Self {
+    pub(crate) fn start(kind: DatabaseKind) -> Self {
         match kind {
-            Kind::Mysql => {
+            DatabaseKind::Mysql => {
                 let options = mysql::Options { buffer_pool_mb: 2048, ..mysql::Options::default() };
                 Self::Mysql(Mysql::with(options))
             }
-            Kind::Postgres => {
+            DatabaseKind::Postgres => {
                 let more = ["max_wal_size=4GB", "checkpoint_timeout=15min"].map(str::to_owned).to_vec();
                 Self::Postgres(Postgres::with(postgres::Options { shared_buffers_mb: 2048, more }))
             }

@@ -16,7 +16,7 @@ use testkit::{
 use crate::{
     Arguments,
     bare::Bare,
-    bed::{Kind, Server, clock_time, machine},
+    bed::{DatabaseKind, Server, clock_time, machine},
 };
 
 /// Takes everything at once, and notes how late it came.
@@ -46,7 +46,7 @@ impl Sink for Target {
 }
 
 pub(crate) async fn lateness(report: &mut Report, arguments: &Arguments) {
-    let (server, redis) = (Server::start(Kind::Mysql), Redis::single());
+    let (server, redis) = (Server::start(DatabaseKind::Mysql), Redis::single());
     let (store, clock) = RedisStore::join(&redis.url(), redis::Options::new(1), machine()).await.unwrap();
     let by_redis = run(Arc::new(store), Arc::new(clock), arguments).await;
     let (store, clock) = SqlStore::join(&server.database(), sql::Options::new(2), machine()).await.unwrap();
@@ -70,7 +70,7 @@ pub(crate) async fn lateness(report: &mut Report, arguments: &Arguments) {
 async fn commits(server: &Server) -> Vec<f64> {
     let database = server.database();
     server.run(&database, "CREATE TABLE one_row (n BIGINT NOT NULL); INSERT INTO one_row VALUES (0)");
-    let bare = Bare::new(server, &database, Kind::Mysql).await;
+    let bare = Bare::new(server, &database, DatabaseKind::Mysql).await;
     let mut times = Vec::new();
     for n in 0..2000 {
         let begin = clock_time();

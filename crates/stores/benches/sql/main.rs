@@ -58,7 +58,7 @@ fn main() {
 }
 
 fn run(arguments: &Arguments, report: &mut Report, runtime: &Runtime) {
-    for kind in [bed::Kind::Mysql, bed::Kind::Postgres] {
+    for kind in [bed::DatabaseKind::Mysql, bed::DatabaseKind::Postgres] {
         if arguments.cases.wants(kind.name()) {
             runtime.block_on(rates::measure(report, arguments, kind));
         }

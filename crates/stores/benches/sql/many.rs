@@ -11,8 +11,8 @@ use testkit::{
 use crate::{
     Arguments,
     bed::{
-        BATCH, Kind, Server, claim, clock_time, delivered, fill, insert, lane, lane_no, later, machine,
-        message, store,
+        BATCH, DatabaseKind, Server, claim, clock_time, delivered, fill, insert, lane, lane_no, later,
+        machine, message, store,
     },
 };
 
@@ -20,7 +20,7 @@ const FEW: usize = 100_000;
 /// So many claims of a full batch are measured.
 const CLAIMS: usize = 60;
 
-pub(crate) async fn claims(report: &mut Report, arguments: &Arguments, kind: Kind) {
+pub(crate) async fn claims(report: &mut Report, arguments: &Arguments, kind: DatabaseKind) {
     let server = Server::start(kind);
     let database = server.database();
     let (store, clock) = store(&database, 1_000_000).await;
@@ -80,7 +80,7 @@ async fn claim_times(
 
 /// The memory of Redis beside what waits in MySQL.
 pub(crate) async fn memory(report: &mut Report, arguments: &Arguments) {
-    let (server, redis) = (Server::start(Kind::Mysql), Redis::single());
+    let (server, redis) = (Server::start(DatabaseKind::Mysql), Redis::single());
     let database = server.database();
     let options = redis_and_mysql::Options::new(sql::Options::new(1));
     let (store, clock) = RedisAndMysqlStore::join(&redis.url(), &database, options, machine()).await.unwrap();

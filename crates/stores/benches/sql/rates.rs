@@ -16,7 +16,8 @@ use crate::{
     Arguments,
     bare::Bare,
     bed::{
-        BATCH, Kind, Server, claim, clock_time, delivered, fill, insert, lane, lane_no, later, message, store,
+        BATCH, DatabaseKind, Server, claim, clock_time, delivered, fill, insert, lane, lane_no, later,
+        message, store,
     },
 };
 
@@ -25,7 +26,7 @@ const CALLERS: usize = 4;
 /// Here and there in turns, so that both see the same weather.
 const ROUNDS: usize = 4;
 
-pub(crate) async fn measure(report: &mut Report, arguments: &Arguments, kind: Kind) {
+pub(crate) async fn measure(report: &mut Report, arguments: &Arguments, kind: DatabaseKind) {
     let server = Server::start(kind);
     let (ours, theirs) = (server.database(), server.database());
     let (store, clock) = store(&ours, 10_000).await;

@@ -6,7 +6,7 @@ use std::{io, sync::PoisonError, time::Duration};
 use duly_core::Monotonic;
 
 use super::{
-    Shared,
+    SharedEngine,
     engine::Engine,
     health::ThreadGuard,
     journal::SPARES_KEPT,
@@ -34,7 +34,7 @@ pub(super) struct Rounds {
 }
 
 /// Runs until the store stops.
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &SharedEngine) {
     let _watch = ThreadGuard::new(shared, "duly-background");
     let mut rounds = {
         let engine = shared.engine();
@@ -130,7 +130,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 }
 
 /// One round. On a full disk every step is tried nevertheless: due messages must be loaded, and a checkpoint may free room.
-pub(super) fn run_round(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> {
+pub(super) fn run_round(shared: &SharedEngine, rounds: &mut Rounds) -> io::Result<()> {
     let mut full = None;
     let mut unless_full = |done: io::Result<()>| match done {
         Err(error) if is_full(&error) => {
@@ -176,7 +176,7 @@ pub(super) fn run_round(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> 
     full.map_or(Ok(()), Err)
 }
 
-impl Shared {
+impl SharedEngine {
     /// Lays down segments, and the file of the next slice, before they are needed.
     fn lay_down_spares(&self) -> io::Result<()> {
         loop {

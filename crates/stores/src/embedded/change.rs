@@ -6,11 +6,11 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     ended::EndKind,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
-    find::Found,
+    find::FoundMessage,
     options::PIECE_BYTES,
 };
 
@@ -29,7 +29,7 @@ enum Change {
     Refuse,
 }
 
-impl Shared {
+impl SharedEngine {
     pub(super) async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.change_each(now, ids, State::Pending, |_, _| Ok(Change::Cancel)).await
     }
@@ -87,7 +87,7 @@ impl Shared {
         .await
     }
 
-    fn encoded(&self, stored: &Stored, found: &Found) -> Result<Vec<u8>, StoreError> {
+    fn encoded(&self, stored: &Stored, found: &FoundMessage) -> Result<Vec<u8>, StoreError> {
         let mut bytes = Vec::with_capacity(found.bytes.len() + 64);
         entry::encode(stored, found.peek()?.lane(), &mut bytes);
         Ok(bytes)
@@ -99,7 +99,7 @@ impl Shared {
         now: Now,
         ids: &[MessageId],
         from: State,
-        change: impl Fn(&Found, usize) -> Result<Change, StoreError>,
+        change: impl Fn(&FoundMessage, usize) -> Result<Change, StoreError>,
     ) -> Result<Vec<Changed>, StoreError> {
         let mut answers: Vec<Option<Changed>> = vec![None; ids.len()];
         let changed = self.change_pieces(now, ids, from, change, &mut answers).await;
@@ -116,7 +116,7 @@ impl Shared {
         now: Now,
         ids: &[MessageId],
         from: State,
-        change: impl Fn(&Found, usize) -> Result<Change, StoreError>,
+        change: impl Fn(&FoundMessage, usize) -> Result<Change, StoreError>,
         answers: &mut [Option<Changed>],
     ) -> Result<(), StoreError> {
         while answers.iter().any(Option::is_none) {
@@ -172,7 +172,7 @@ impl Shared {
     }
 }
 
-fn apply(engine: &mut Engine, found: &Found, peek: Peek<'_>, change: Change) {
+fn apply(engine: &mut Engine, found: &FoundMessage, peek: Peek<'_>, change: Change) {
     if peek.is_dead() {
         engine.uncount_dead(peek.lane());
     } else {

@@ -12,7 +12,7 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     claim_log::{ClaimLog, ClaimRecord},
     disk::{DiskFile, beyond_repair},
     ended::Slice,
@@ -38,7 +38,7 @@ struct Snapshot {
     next_frame: u64,
 }
 
-impl Shared {
+impl SharedEngine {
     /// Makes a checkpoint: afterwards the journal before it is not needed.
     pub(super) fn checkpoint(&self) -> io::Result<()> {
         let (segment, added) = {

@@ -9,7 +9,7 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     claim_log::ClaimRecord,
     disk::DiskFile,
     engine::Engine,
@@ -191,7 +191,7 @@ fn hash_of(entry: &[u8]) -> Option<u64> {
     Peek::framed(entry).and_then(ReleaseKey::of).ok().map(|key| key.id.hash64())
 }
 
-impl Shared {
+impl SharedEngine {
     pub(super) async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
         // A lease that cannot be ended concerns only its own message. The sweep logs the error.
         let _ = self.end_leases(now).await;

@@ -20,7 +20,7 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     disk::DiskFile,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
@@ -189,7 +189,7 @@ fn id_at(data: &dyn DiskFile, position: Position) -> std::io::Result<Option<Mess
     Ok(Peek::start(&bytes).ok().and_then(|peek| MessageId::parse(peek.id_text()).ok()))
 }
 
-impl Shared {
+impl SharedEngine {
     /// Quarantines what cannot be read in a table from `from` on. Returns where to go on.
     pub(super) fn pass_over(&self, table: u32, from: u64) -> std::io::Result<u64> {
         let known = self.engine().tables.get(table).map(|known| {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Options, Shared,
+    Options, SharedEngine,
     disk::RealDisk,
     hooked::{HookedDisk, Hooks},
     locked,
@@ -21,7 +21,7 @@ use super::{
 /// Counts the reads of runs, and those of them with the engine's lock held. Cannot read a part of a file once a test sets that.
 #[derive(Default)]
 struct ReadWatch {
-    shared: Mutex<Weak<Shared>>,
+    shared: Mutex<Weak<SharedEngine>>,
     bad: Mutex<Option<(String, Range<u64>)>>,
     reads: AtomicUsize,
     under_lock: AtomicUsize,

@@ -21,7 +21,7 @@ use super::{
     entry::{self, Peek},
     in_flight::{ClaimedMessage, InFlight},
     index::{Index, Marks, Position},
-    journal::{Journal, Kind, SPARES_KEPT},
+    journal::{Journal, RecordKind, SPARES_KEPT},
     lanes::{HotEntry, Lanes, ReleaseKey},
     lifecycle::Lifecycle,
     options::{ENDED_BYTES_MAX, WAITING_BYTES_MAX},
@@ -142,7 +142,7 @@ impl Engine {
             StoreError::new(StoreErrorKind::TooMany, what)
         })?;
         self.lanes.add(number, lane.clone());
-        let position = self.journal.add(Kind::Lane, |out| write_lane(number, lane, out));
+        let position = self.journal.add(RecordKind::Lane, |out| write_lane(number, lane, out));
         self.lanes.named_in(number, position.file);
         Ok(number)
     }
@@ -176,7 +176,7 @@ impl Engine {
     /// Takes a new message: its entry and the hash of its id.
     pub(super) fn accept(&mut self, hash: u64, entry: &mut [u8]) {
         self.stamp(entry);
-        let position = self.journal.add(Kind::Accepted, |out| out.extend_from_slice(entry));
+        let position = self.journal.add(RecordKind::Accepted, |out| out.extend_from_slice(entry));
         self.note_lane(entry, position);
         self.journal.count(position.file, true);
         let marks = self.place_entry(hash, position, entry);
@@ -187,7 +187,7 @@ impl Engine {
     /// Replaces the entry of a message. It is not claimed any more.
     pub(super) fn change(&mut self, hash: u64, old: Position, old_bytes: u64, entry: &mut [u8]) {
         self.stamp(entry);
-        let position = self.journal.add(Kind::Changed, |out| out.extend_from_slice(entry));
+        let position = self.journal.add(RecordKind::Changed, |out| out.extend_from_slice(entry));
         self.note_lane(entry, position);
         self.journal.count(position.file, true);
         self.forget_position(old, old_bytes);
@@ -208,7 +208,7 @@ impl Engine {
         let at = self.now.wall();
         let mut kept = self.ended.take_scratch();
         ended::encode(kind, at, receipt, head, &mut kept);
-        let ended = self.journal.add(Kind::Ended, |out| out.extend_from_slice(&kept));
+        let ended = self.journal.add(RecordKind::Ended, |out| out.extend_from_slice(&kept));
         if let Ok(peek) = Peek::of_head(head) {
             self.lanes.named_in(peek.lane(), ended.file);
         }

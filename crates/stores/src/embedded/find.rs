@@ -7,14 +7,14 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     entry::{self, Peek, Stored},
     index::{Marks, Position},
     table::read_entry,
 };
 
 /// A message found by its id.
-pub(super) struct Found {
+pub(super) struct FoundMessage {
     pub(super) hash: u64,
     pub(super) position: Position,
     pub(super) marks: Marks,
@@ -22,7 +22,7 @@ pub(super) struct Found {
     pub(super) bytes: Bytes,
 }
 
-impl Found {
+impl FoundMessage {
     pub(super) fn stored(&self) -> Result<Stored, StoreError> {
         entry::decode(&self.bytes, &self.lane).map_err(|_| self.damaged())
     }
@@ -49,9 +49,9 @@ impl Found {
     }
 }
 
-impl Shared {
+impl SharedEngine {
     /// Looks up a live message: reads each position that the index has for the hash, and compares the id.
-    pub(super) async fn find(&self, id: &MessageId) -> Result<Option<Found>, StoreError> {
+    pub(super) async fn find(&self, id: &MessageId) -> Result<Option<FoundMessage>, StoreError> {
         let hash = id.hash64();
         'again: loop {
             let candidates: Vec<_> = {
@@ -80,7 +80,7 @@ impl Shared {
                 if peek.id_text() == id.as_str()
                     && let Some(lane) = engine.lanes.get(peek.lane()).map(|state| state.lane().clone())
                 {
-                    return Ok(Some(Found { hash, position, marks, lane, bytes }));
+                    return Ok(Some(FoundMessage { hash, position, marks, lane, bytes }));
                 }
             }
             return Ok(None);

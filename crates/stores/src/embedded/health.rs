@@ -5,7 +5,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 
 use super::{
-    EmbeddedStore, Shared,
+    EmbeddedStore, SharedEngine,
     engine::Engine,
     locked,
     stall::{BACKGROUND_STALLED_AFTER, JOURNAL_STALLED_AFTER},
@@ -13,12 +13,12 @@ use super::{
 
 /// Held by a thread of the store while it runs.
 pub(super) struct ThreadGuard<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedEngine,
     thread: &'static str,
 }
 
 impl<'a> ThreadGuard<'a> {
-    pub(super) fn new(shared: &'a Shared, thread: &'static str) -> Self {
+    pub(super) fn new(shared: &'a SharedEngine, thread: &'static str) -> Self {
         Self { shared, thread }
     }
 }
@@ -37,7 +37,7 @@ impl Drop for ThreadGuard<'_> {
     }
 }
 
-impl Shared {
+impl SharedEngine {
     /// Background work changed something: the next round may find more to do.
     pub(super) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use duly_core::{
     store::{Insert, Inserted, StoreError, StoreErrorKind},
 };
 
-use super::{Shared, engine::Class, entry, index::Position, journal::Commit, options::PIECE_BYTES};
+use super::{SharedEngine, engine::Class, entry, index::Position, journal::Commit, options::PIECE_BYTES};
 
 /// Approximate bytes of an entry without its body and its properties.
 const ENTRY_GUESS: usize = 192;
@@ -33,7 +33,7 @@ struct InsertSlot {
     is_new: bool,
 }
 
-impl Shared {
+impl SharedEngine {
     pub(super) async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
         let mut rest = &batch[..];

@@ -24,7 +24,7 @@ use super::{
 
 /// The kind of a record. The numbers are written to disk: they never change, and a new kind gets a new number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     /// A message was accepted: its entry.
     Accepted = 0,
     /// A known message has a new entry: retried, rescheduled, dead, replayed.
@@ -37,7 +37,7 @@ pub(super) enum Kind {
     Paused = 4,
 }
 
-impl Kind {
+impl RecordKind {
     pub(super) fn of(byte: u8) -> Option<Self> {
         [Self::Accepted, Self::Changed, Self::Ended, Self::Lane, Self::Paused]
             .into_iter()
@@ -222,7 +222,7 @@ impl Journal {
     }
 
     /// Adds a record and says where its body lies. `write` appends the body.
-    pub(super) fn add(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Position {
+    pub(super) fn add(&mut self, kind: RecordKind, write: impl FnOnce(&mut Vec<u8>)) -> Position {
         let segment_bytes = self.segment_bytes;
         let frame = self.last();
         let start = frame.bytes.len();

@@ -12,7 +12,7 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     buffer::Buffer,
     disk::DiskFile,
     ended::{EndPeek, head_fields},
@@ -59,7 +59,7 @@ impl Keys {
     }
 }
 
-impl Shared {
+impl SharedEngine {
     /// A page by `(due, id)`.
     pub(super) fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let unavailable = |error: io::Error| {

@@ -4,7 +4,7 @@ use std::io;
 
 use duly_core::{Histogram, store::StoreMetrics};
 
-use super::{Shared, claim_log::ClaimLog, journal::Frame};
+use super::{SharedEngine, claim_log::ClaimLog, journal::Frame};
 
 /// How long the journal takes.
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl Timing {
     }
 }
 
-impl Shared {
+impl SharedEngine {
     pub(super) fn metrics(&self) -> StoreMetrics {
         let (disk_bytes, waiting_bytes, full, damaged, lanes) = {
             let engine = self.engine();

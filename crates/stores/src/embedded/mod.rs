@@ -82,7 +82,7 @@ use self::{
     disk::Disk,
     engine::{Admission, Class, Engine},
     index::Position,
-    journal::{Commit, Kind},
+    journal::{Commit, RecordKind},
     metrics::Timing,
     stall::BackgroundSteps,
 };
@@ -97,14 +97,14 @@ const LANE_GUESS: usize = 512;
 
 /// A store in files of its own: messages synced to disk before they are accepted.
 pub struct EmbeddedStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEngine>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held for as long as the store is open: nobody else may open the folder.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
 /// State shared by callers, the writer and the background thread.
-struct Shared {
+struct SharedEngine {
     engine: Mutex<Engine>,
     /// Wakes the journal's writer.
     committer: Condvar,
@@ -142,7 +142,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedEngine {
     fn engine(&self) -> MutexGuard<'_, Engine> {
         locked(&self.engine)
     }
@@ -400,7 +400,7 @@ impl Store for EmbeddedStore {
             if let Some(mut state) = engine.lanes.get_mut(number) {
                 state.set_paused(paused);
             }
-            let position = engine.journal.add(Kind::Paused, |out| {
+            let position = engine.journal.add(RecordKind::Paused, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.push(u8::from(paused));
             });

@@ -5,9 +5,9 @@ use duly_core::{
     store::{LaneStatus, StoreError},
 };
 
-use super::Shared;
+use super::SharedEngine;
 
-impl Shared {
+impl SharedEngine {
     pub(super) async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
         let mut records = Vec::with_capacity(ids.len());
         for id in ids {

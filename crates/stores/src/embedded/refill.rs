@@ -101,7 +101,7 @@ pub(super) type TableFiles = (Arc<dyn DiskFile>, Arc<dyn DiskFile>, u64);
 pub(super) struct BacklogHead {
     /// The first key that stays on disk.
     pub(super) key: Option<ReleaseKey>,
-    /// What must be [passed over](super::Shared::pass_over_backlog) first.
+    /// What must be [passed over](super::SharedEngine::pass_over_backlog) first.
     pub(super) unread: Option<UnreadPart>,
 }
 

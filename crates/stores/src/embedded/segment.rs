@@ -24,7 +24,7 @@ use std::{
 use super::{
     disk::{Disk, DiskFile, beyond_repair},
     entry::ALIGN,
-    journal::{Kind, Segment},
+    journal::{RecordKind, Segment},
     table::read_all,
 };
 
@@ -264,7 +264,7 @@ pub(super) enum End {
 }
 
 /// The records read from a segment.
-pub(super) struct Found {
+pub(super) struct SegmentEnd {
     pub(super) end: End,
     /// The number of the frame that follows.
     pub(super) next: u64,
@@ -274,7 +274,7 @@ pub(super) struct Found {
 
 /// A record read back.
 pub(super) struct Record<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     pub(super) body: &'a [u8],
     /// Where the body lies in its segment.
     pub(super) offset: u64,
@@ -289,10 +289,10 @@ pub(super) fn read_segment(
     salted: bool,
     mut next: u64,
     mut each: impl FnMut(Record<'_>) -> bool,
-) -> Found {
+) -> SegmentEnd {
     let layout = match start(bytes, segment, salted) {
-        Start::Unused => return Found { end: End::Clean(SEGMENT_HEADER as u64), next, last: None },
-        Start::Bad(at) => return Found { end: End::Headless(at), next, last: None },
+        Start::Unused => return SegmentEnd { end: End::Clean(SEGMENT_HEADER as u64), next, last: None },
+        Start::Bad(at) => return SegmentEnd { end: End::Headless(at), next, last: None },
         Start::Used(layout) => layout,
     };
     let mut at = layout.start();
@@ -304,7 +304,7 @@ pub(super) fn read_segment(
                 each(Record { kind, body, offset: (from + start) as u64, frame: next })
             });
             if !taken {
-                return Found { end: End::Damaged(at as u64), next, last };
+                return SegmentEnd { end: End::Damaged(at as u64), next, last };
             }
         }
         last = Some(at);
@@ -319,21 +319,21 @@ pub(super) fn read_segment(
     } else {
         End::Clean(at as u64)
     };
-    Found { end, next, last }
+    SegmentEnd { end, next, last }
 }
 
 /// A record of a frame cannot be understood, although the frame is whole.
 struct Unknown;
 
 /// The records of a frame: kind, body, and where the body begins.
-fn records(payload: &[u8]) -> impl Iterator<Item = Result<(Kind, &[u8], usize), Unknown>> {
+fn records(payload: &[u8]) -> impl Iterator<Item = Result<(RecordKind, &[u8], usize), Unknown>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let header = payload.get(at..).filter(|rest| !rest.is_empty())?;
         let from = at + RECORD_HEADER;
         let record = header.get(..RECORD_HEADER).and_then(|header| {
             let body = payload.get(from..)?.get(..word(header, 4) as usize)?;
-            Some((Kind::of(header[0])?, body, from))
+            Some((RecordKind::of(header[0])?, body, from))
         });
         at = record.map_or(payload.len(), |(_, body, _)| (from + body.len()).next_multiple_of(ALIGN));
         Some(record.ok_or(Unknown))
@@ -349,7 +349,7 @@ mod tests {
     /// A frame with one record.
     fn frame(segment: u32, number: u64, salt: Salt, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; FRAME_HEADER];
-        bytes.extend_from_slice(&[Kind::Paused as u8, 0, 0, 0]);
+        bytes.extend_from_slice(&[RecordKind::Paused as u8, 0, 0, 0]);
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(body);
         bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);

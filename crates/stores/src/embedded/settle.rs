@@ -9,7 +9,7 @@ use duly_core::{
 };
 
 use super::{
-    Shared,
+    SharedEngine,
     claim_log::ClaimRecord,
     ended::EndKind,
     engine::{Class, Engine},
@@ -26,7 +26,7 @@ const SETTLE_GUESS: usize = 512;
 /// The same for a lost one.
 const LOST_GUESS: usize = 64;
 
-impl Shared {
+impl SharedEngine {
     pub(super) async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
         // Room for the whole batch is asked for first: a batch must not be settled in part because there is no room for the rest.
         self.admitted(self.bytes_to_settle(&batch), Class::Change).await?;

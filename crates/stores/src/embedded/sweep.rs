@@ -7,9 +7,9 @@ use duly_core::{
     store::{StoreError, Sweep},
 };
 
-use super::{Shared, engine::Engine};
+use super::{SharedEngine, engine::Engine};
 
-impl Shared {
+impl SharedEngine {
     pub(super) async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         // Before anything that waits for the disk: health goes by it.
         self.engine().set_now(now);

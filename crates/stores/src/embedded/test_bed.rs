@@ -7,7 +7,7 @@ use duly_core::{
     store::{Claim, Claimed, Holder, Insert, Inserted, StoreError},
 };
 
-use super::{Options, Shared, background, lanes::HotEntry, recover, writer};
+use super::{Options, SharedEngine, background, lanes::HotEntry, recover, writer};
 
 const START_MS: u64 = 1_800_000_000_000;
 
@@ -41,7 +41,7 @@ pub(super) fn tiny() -> Options {
 
 /// A store with a journal's writer and no background thread.
 pub(super) struct Bed {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedEngine>,
     rounds: background::Rounds,
     writer: Option<JoinHandle<()>>,
     _lock: Box<dyn Send + Sync>,

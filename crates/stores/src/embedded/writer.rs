@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Shared, engine::Engine, health::ThreadGuard, journal::Frame};
+use super::{SharedEngine, engine::Engine, health::ThreadGuard, journal::Frame};
 
 /// If a frame had at least so many callers, the next frame waits a little for more of them.
 const CROWD: usize = 4;
@@ -13,7 +13,7 @@ const CROWD: usize = 4;
 const GATHER: Duration = Duration::from_micros(500);
 
 /// Runs until the store stops and everything added is written.
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &SharedEngine) {
     let _watch = ThreadGuard::new(shared, "duly-journal");
     let mut callers = 0;
     while let Some(mut frame) = next_frame(shared, callers) {
@@ -42,7 +42,7 @@ pub(super) fn run(shared: &Shared) {
     shared.engine().journal.fail();
 }
 
-fn next_frame(shared: &Shared, callers: usize) -> Option<Frame> {
+fn next_frame(shared: &SharedEngine, callers: usize) -> Option<Frame> {
     let mut engine = shared.engine();
     if callers >= CROWD && !engine.lifecycle.is_stopped() {
         // On a fast disk each frame would otherwise have few callers, and the syncs would take the processor time that the

@@ -28,7 +28,7 @@ const HINT_WITHIN: Duration = Duration::from_secs(3);
 /// The items of one shard, in parts of one script call each. Each item has its slot in the whole batch.
 pub(super) struct OfShard<T> {
     shard: u16,
-    parts: Vec<Part<T>>,
+    parts: Vec<ShardBatch<T>>,
 }
 
 /// The answers of one shard by slot, up to its error.
@@ -47,13 +47,13 @@ struct Asking<'a, T, A> {
     read: &'a (dyn Fn(&[u8]) -> Option<A> + Sync),
 }
 
-struct Part<T> {
+struct ShardBatch<T> {
     items: Vec<(usize, T)>,
     ids: HashSet<MessageId>,
     bytes: usize,
 }
 
-impl<T> Default for Part<T> {
+impl<T> Default for ShardBatch<T> {
     fn default() -> Self {
         Self { items: Vec::new(), ids: HashSet::new(), bytes: 0 }
     }
@@ -67,18 +67,18 @@ pub(super) fn by_shard<T>(
     bytes: impl Fn(&T) -> usize,
 ) -> Vec<OfShard<T>> {
     let mut shards: Vec<_> =
-        (0..keys.shards()).map(|shard| OfShard { shard, parts: vec![Part::default()] }).collect();
+        (0..keys.shards()).map(|shard| OfShard { shard, parts: vec![ShardBatch::default()] }).collect();
     for (slot, item) in items.into_iter().enumerate() {
         let parts = &mut shards[usize::from(keys.shard_of(id(&item)))].parts;
         let len = bytes(&item);
-        let full = |part: &Part<T>| {
+        let full = |part: &ShardBatch<T>| {
             !part.items.is_empty()
                 && (part.items.len() == ITEMS_MAX
                     || part.bytes + len > BYTES_MAX
                     || part.ids.contains(id(&item)))
         };
         if parts.last().is_none_or(full) {
-            parts.push(Part::default());
+            parts.push(ShardBatch::default());
         }
         if let Some(part) = parts.last_mut() {
             part.ids.insert(id(&item).clone());

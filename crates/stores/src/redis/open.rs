@@ -24,7 +24,7 @@ use super::{
     paused::Paused,
     replicas::Replicas,
     scripts,
-    shard_faults::{Part, ShardFaults},
+    shard_faults::{FailureDomain, ShardFaults},
     unconfirmed::UnconfirmedCalls,
 };
 use crate::shared::{
@@ -42,7 +42,7 @@ const FORMAT: &str = "1";
 const CLOCKS_APART_US: u64 = 1_000_000;
 
 /// A claim that was found.
-struct Found {
+struct FoundClaim {
     shard: u16,
     id: Vec<u8>,
     token: u64,
@@ -131,12 +131,12 @@ impl RedisStore {
                 self.membership.joined();
                 Ok(Some(alive.into_iter().map(|member| member.instance).collect()))
             }
-            Err(error) => self.faults.record(Part::Nodes, error).map(|()| None),
+            Err(error) => self.faults.record(FailureDomain::Nodes, error).map(|()| None),
         }
     }
 
     /// The claims of all shards that answer.
-    async fn all_claims(&self) -> Result<Vec<Found>, StoreError> {
+    async fn all_claims(&self) -> Result<Vec<FoundClaim>, StoreError> {
         let mut reply = Vec::with_capacity(usize::from(self.keys.shards()));
         for shard in 0..self.keys.shards() {
             reply.push((shard, self.read_all("HSCAN", self.keys.one(shard, "claim")).await));
@@ -163,12 +163,12 @@ impl RedisStore {
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
         let is_over = |process: &u64| alive.is_some_and(|alive| !alive.contains(process));
-        let ended = |claim: &Found| claim.process.filter(is_over);
+        let ended = |claim: &FoundClaim| claim.process.filter(is_over);
         let suspect_held: HashSet<u64> =
             found.iter().filter(|claim| claim.suspect).filter_map(ended).collect();
         found.sort_by_key(|claim| claim.suspect);
         let time = self.time.latest_tick(now);
-        let mut parts: HashMap<(bool, u16), Vec<(Found, String)>> = HashMap::new();
+        let mut parts: HashMap<(bool, u16), Vec<(FoundClaim, String)>> = HashMap::new();
         for claim in found {
             let what = match ended(&claim) {
                 Some(process) if claim.suspect || !suspect_held.contains(&process) => "l".to_owned(),
@@ -210,12 +210,12 @@ fn of_key(error: &RedisError, key: &str, repair: &str) -> StoreError {
 }
 
 /// As `prelude.lua` packs it: token 8, end 8, span 8, holder 1, lost 1, instance 8, and more.
-fn read_claim(shard: u16, id: &[u8], claim: &[u8]) -> Option<Found> {
+fn read_claim(shard: u16, id: &[u8], claim: &[u8]) -> Option<FoundClaim> {
     let number = |at: usize| Some(u64::from_be_bytes(claim.get(at..at + 8)?.try_into().ok()?));
     let (holder, suspect, instance) = (*claim.get(24)?, *claim.get(25)? != 0, number(26)?);
     let process = (holder == 0).then_some(instance);
     let id = id.to_vec();
-    Some(Found { shard, id, token: number(0)?, end: number(8)?, span: number(16)?, process, suspect })
+    Some(FoundClaim { shard, id, token: number(0)?, end: number(8)?, span: number(16)?, process, suspect })
 }
 
 async fn check_server(link: &mut Link, options: &Options) -> Result<(), StoreError> {

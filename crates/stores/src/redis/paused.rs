@@ -13,7 +13,7 @@ use duly_core::{
     store::{StoreError, StoreErrorKind},
 };
 
-use super::{RedisStore, fault::for_caller, shard_faults::Part};
+use super::{RedisStore, fault::for_caller, shard_faults::FailureDomain};
 use crate::shared::lane::lane_text;
 
 /// The lanes that were paused when Redis last said so.
@@ -84,12 +84,12 @@ impl RedisStore {
         if error.kind == StoreErrorKind::Damaged {
             self.paused.was_damaged.store(true, Relaxed);
         }
-        self.faults.record(Part::Paused, self.of_paused(error))
+        self.faults.record(FailureDomain::Paused, self.of_paused(error))
     }
 
     /// Whether this lane is paused; as it was known before, if that key alone cannot be read.
     pub(super) async fn is_paused(&self, lane: &str) -> Result<bool, StoreError> {
-        if !self.faults.is_failing(Part::Paused) {
+        if !self.faults.is_failing(FailureDomain::Paused) {
             match self.ask(redis::cmd("SISMEMBER").arg(&self.keys.paused).arg(lane)).await {
                 Ok(is_paused) => {
                     self.paused.set(lane.as_bytes(), is_paused);
@@ -104,10 +104,11 @@ impl RedisStore {
     /// The names of all that are paused; as they were known before, if that key alone cannot be read.
     pub(super) async fn paused_lanes(&self) -> Result<(HashSet<Vec<u8>>, ReadState), StoreError> {
         let reply = self.ask_paused();
-        let reply = if self.faults.is_failing(Part::Paused) { self.soon(reply).await } else { reply.await };
+        let reply =
+            if self.faults.is_failing(FailureDomain::Paused) { self.soon(reply).await } else { reply.await };
         match reply {
             Ok(all) => {
-                self.faults.works(Part::Paused);
+                self.faults.works(FailureDomain::Paused);
                 self.paused.set_all(&all);
                 Ok((all, ReadState::Current))
             }

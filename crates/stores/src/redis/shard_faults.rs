@@ -11,7 +11,7 @@ use super::{damaged::DamagedMessages, fault::is_gone};
 
 /// A part of the store whose keys may fail alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum FailureDomain {
     /// The node list.
     Nodes,
     /// The set of paused lanes.
@@ -20,13 +20,13 @@ pub(super) enum Part {
     Shard(u16),
 }
 
-impl From<u16> for Part {
+impl From<u16> for FailureDomain {
     fn from(shard: u16) -> Self {
         Self::Shard(shard)
     }
 }
 
-impl std::fmt::Display for Part {
+impl std::fmt::Display for FailureDomain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Nodes => f.write_str("the nodes of the store"),
@@ -41,7 +41,7 @@ impl std::fmt::Display for Part {
 pub(super) struct ShardFaults {
     /// Shards may be on several servers, as in a Cluster. Otherwise an unreachable server fails the whole store.
     by_server: bool,
-    failing: Mutex<BTreeMap<Part, Failing>>,
+    failing: Mutex<BTreeMap<FailureDomain, Failing>>,
     /// Messages that could not be read, in whichever shard.
     pub(super) damaged: DamagedMessages,
 }
@@ -62,10 +62,10 @@ impl ShardFaults {
     }
 
     /// Records a fault of one part. Returns the error if it concerns the whole store.
-    pub(super) fn record(&self, part: impl Into<Part>, error: StoreError) -> Result<(), StoreError> {
+    pub(super) fn record(&self, part: impl Into<FailureDomain>, error: StoreError) -> Result<(), StoreError> {
         let part = part.into();
         let is_alone = match error.kind {
-            StoreErrorKind::Damaged => matches!(part, Part::Shard(_)) || !is_gone(&error),
+            StoreErrorKind::Damaged => matches!(part, FailureDomain::Shard(_)) || !is_gone(&error),
             StoreErrorKind::Unavailable | StoreErrorKind::Unanswered => self.by_server,
             _ => false,
         };
@@ -82,14 +82,14 @@ impl ShardFaults {
     }
 
     /// A part answered.
-    pub(super) fn works(&self, part: impl Into<Part>) {
+    pub(super) fn works(&self, part: impl Into<FailureDomain>) {
         let part = part.into();
         if self.lock().remove(&part).is_some() {
             tracing::info!(%part, "store part recovered");
         }
     }
 
-    pub(super) fn is_failing(&self, part: impl Into<Part>) -> bool {
+    pub(super) fn is_failing(&self, part: impl Into<FailureDomain>) -> bool {
         self.lock().contains_key(&part.into())
     }
 
@@ -100,9 +100,9 @@ impl ShardFaults {
 
     /// The shards that fail, each with its error.
     pub(super) fn failing_shards(&self) -> BTreeMap<u16, StoreError> {
-        let of_shard = |(part, failing): (&Part, &Failing)| match part {
-            Part::Shard(shard) => Some((*shard, failing.error.clone())),
-            Part::Nodes | Part::Paused => None,
+        let of_shard = |(part, failing): (&FailureDomain, &Failing)| match part {
+            FailureDomain::Shard(shard) => Some((*shard, failing.error.clone())),
+            FailureDomain::Nodes | FailureDomain::Paused => None,
         };
         self.lock().iter().filter_map(of_shard).collect()
     }
@@ -110,7 +110,7 @@ impl ShardFaults {
     /// Entries of reachable shards; all entries if no shard is reachable.
     pub(super) fn reachable<T>(&self, all: Vec<T>, shard: impl Fn(&T) -> u16) -> Vec<T> {
         let failing = self.lock();
-        let works = |one: &T| !failing.contains_key(&Part::Shard(shard(one)));
+        let works = |one: &T| !failing.contains_key(&FailureDomain::Shard(shard(one)));
         if failing.is_empty() || !all.iter().any(works) {
             return all;
         }
@@ -142,7 +142,7 @@ impl ShardFaults {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, Failing>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<FailureDomain, Failing>> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn a_damaged_key_is_of_its_part_alone_and_data_that_is_gone_is_not() {
         let faults = ShardFaults::new(false);
-        faults.record(Part::Paused, error(StoreErrorKind::Damaged)).unwrap();
-        faults.record(Part::Nodes, data_lost("x")).unwrap_err();
+        faults.record(FailureDomain::Paused, error(StoreErrorKind::Damaged)).unwrap();
+        faults.record(FailureDomain::Nodes, data_lost("x")).unwrap_err();
         assert_eq!((faults.any(), faults.failing_shards().len()), (true, 0));
         faults.record(0, data_lost("x")).unwrap();
         assert!(faults.failing_shards().get(&0).is_some_and(is_gone), "also with the part named before it");

@@ -17,7 +17,7 @@ use super::{
     fault::garbled,
     paused::ReadState,
     scripts,
-    shard_faults::Part,
+    shard_faults::FailureDomain,
 };
 use crate::shared::lane::lane_text;
 
@@ -96,15 +96,18 @@ impl RedisStore {
     /// Writes the heartbeat of this node. If only that fails, the node keeps the shards that it has.
     async fn announce_node(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
         let announcing = self.announce(now, serves);
-        let announced =
-            if self.faults.is_failing(Part::Nodes) { self.soon(announcing).await } else { announcing.await };
+        let announced = if self.faults.is_failing(FailureDomain::Nodes) {
+            self.soon(announcing).await
+        } else {
+            announcing.await
+        };
         match announced {
             Ok(again_within) => {
-                self.faults.works(Part::Nodes);
+                self.faults.works(FailureDomain::Nodes);
                 Ok(again_within)
             }
             Err(error) => {
-                self.faults.record(Part::Nodes, error)?;
+                self.faults.record(FailureDomain::Nodes, error)?;
                 Ok(self.options.lease / 4)
             }
         }

@@ -13,7 +13,7 @@ use crate::{
         claim_order::{ClaimOrder, ShardCandidates, each, next_behind, next_beside, select_claims},
         lane::lane_text,
     },
-    sql::{BATCH_MAX, ClaimRequest, Entry, Owned},
+    sql::{BATCH_MAX, ClaimRequest, IndexEntry, Owned},
 };
 
 /// How often entries that match nothing are swept aside before a claim comes back with nothing.
@@ -80,7 +80,7 @@ impl RedisAndMysqlStore {
         selected: BTreeMap<usize, Vec<&(ClaimOrder, i64)>>,
     ) -> Result<Option<Claimed>, StoreError> {
         debug_assert_eq!(seen.len(), shards.len());
-        let entry = |nth: &usize, (candidate, version): &(ClaimOrder, i64)| Entry {
+        let entry = |nth: &usize, (candidate, version): &(ClaimOrder, i64)| IndexEntry {
             lane_no,
             shard: shards[*nth].0,
             candidate: candidate.clone(),

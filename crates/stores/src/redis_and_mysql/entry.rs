@@ -2,14 +2,14 @@
 
 use duly_core::{MessageId, Timestamp};
 
-use crate::{shared::claim_order::ClaimOrder, sql::Entry};
+use crate::{shared::claim_order::ClaimOrder, sql::IndexEntry};
 
 /// Lane 8, ready 6, rank 1, id, 0, version 8, lost 1.
 const BEFORE_ID: usize = 15;
 const BEHIND_ID: usize = 10;
 
 /// Writes an entry.
-pub(super) fn write(entry: &Entry) -> Vec<u8> {
+pub(super) fn write(entry: &IndexEntry) -> Vec<u8> {
     let ClaimOrder { ready, rank, id, lost } = &entry.candidate;
     let mut member = lane(entry.lane_no).to_vec();
     member.extend_from_slice(&ready.as_millis().to_be_bytes()[2..]);
@@ -22,7 +22,7 @@ pub(super) fn write(entry: &Entry) -> Vec<u8> {
 }
 
 /// Reads [`write`] back.
-pub(super) fn read(member: &[u8], shard: u16) -> Option<Entry> {
+pub(super) fn read(member: &[u8], shard: u16) -> Option<IndexEntry> {
     let number = |part: &[u8]| part.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
     let (head, rest) = member.split_at_checked(BEFORE_ID)?;
     let (id, tail) = rest.split_at_checked(rest.len().checked_sub(BEHIND_ID)?)?;
@@ -32,7 +32,12 @@ pub(super) fn read(member: &[u8], shard: u16) -> Option<Entry> {
         id: MessageId::parse(std::str::from_utf8(id).ok()?).ok()?,
         lost: tail[9] != 0,
     };
-    Some(Entry { lane_no: number(&head[..8]) as i64, shard, candidate, version: number(&tail[1..9]) as i64 })
+    Some(IndexEntry {
+        lane_no: number(&head[..8]) as i64,
+        shard,
+        candidate,
+        version: number(&tail[1..9]) as i64,
+    })
 }
 
 /// What all entries of a lane begin with.
@@ -44,14 +49,14 @@ pub(super) fn lane(lane_no: i64) -> [u8; 8] {
 mod tests {
     use super::*;
 
-    fn entry(lane_no: i64, ready: u64, rank: u8, id: &str, version: i64) -> Entry {
+    fn entry(lane_no: i64, ready: u64, rank: u8, id: &str, version: i64) -> IndexEntry {
         let candidate = ClaimOrder {
             ready: Timestamp::from_millis(ready),
             rank,
             id: id.parse().unwrap(),
             lost: version == 2,
         };
-        Entry { lane_no, shard: 3, candidate, version }
+        IndexEntry { lane_no, shard: 3, candidate, version }
     }
 
     #[test]

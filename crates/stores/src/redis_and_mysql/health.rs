@@ -10,14 +10,14 @@ use duly_core::{Monotonic, Now, Timestamp, store::IndexMetrics};
 /// What this node knows of the index.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    state: Mutex<State>,
+    state: Mutex<IndexState>,
     dropped: AtomicU64,
     restored: AtomicU64,
     rebuilt: AtomicU64,
 }
 
 #[derive(Debug, Default, Clone)]
-pub(super) struct State {
+pub(super) struct IndexState {
     /// Its number, while it is reachable and complete.
     pub(super) epoch: Option<u64>,
     /// The number it last had, and the run of the server that it was in.
@@ -33,7 +33,7 @@ pub(super) struct State {
 }
 
 impl Health {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, IndexState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,7 +12,7 @@ use redis::{Cmd, FromRedisValue, RedisError};
 use redis_link::{Address, Link, Reach};
 
 use super::entry;
-use crate::{shared::claim_order::ShardCandidates, sql::Entry};
+use crate::{shared::claim_order::ShardCandidates, sql::IndexEntry};
 
 /// An index that does not answer within this is unavailable: messages are found in MySQL.
 const REACH: Reach = Reach::within(Duration::from_millis(800));
@@ -74,7 +74,7 @@ impl Index {
     }
 
     /// Puts entries there. Returns how many were not there before.
-    pub(super) async fn add(&self, entries: &[Entry]) -> Result<u64, IndexError> {
+    pub(super) async fn add(&self, entries: &[IndexEntry]) -> Result<u64, IndexError> {
         let adding = by_shard(entries).into_iter().flat_map(|(shard, entries)| {
             let key = &self.keys[usize::from(shard)].0;
             let commands: Vec<_> = entries
@@ -96,7 +96,7 @@ impl Index {
     }
 
     /// Removes entries. Returns how many were there.
-    pub(super) async fn remove(&self, entries: &[Entry]) -> Result<u64, IndexError> {
+    pub(super) async fn remove(&self, entries: &[IndexEntry]) -> Result<u64, IndexError> {
         let commands: Vec<_> = by_shard(entries)
             .into_iter()
             .map(|(shard, entries)| {
@@ -159,7 +159,7 @@ impl Index {
         shard: u16,
         after: &[u8],
         count: usize,
-    ) -> Result<Vec<Entry>, IndexError> {
+    ) -> Result<Vec<IndexEntry>, IndexError> {
         let mut cmd = redis::cmd("ZRANGEBYLEX");
         let from = if after.is_empty() { b"-".to_vec() } else { [b"(", after].concat() };
         cmd.arg(&self.keys[usize::from(shard)].0).arg(from).arg("+").arg("LIMIT").arg(0).arg(count);
@@ -211,7 +211,7 @@ impl Index {
     }
 }
 
-fn by_shard(entries: &[Entry]) -> BTreeMap<u16, Vec<&Entry>> {
+fn by_shard(entries: &[IndexEntry]) -> BTreeMap<u16, Vec<&IndexEntry>> {
     let mut shards: BTreeMap<u16, Vec<_>> = BTreeMap::new();
     for entry in entries {
         shards.entry(entry.shard).or_default().push(entry);

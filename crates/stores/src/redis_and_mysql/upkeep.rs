@@ -8,7 +8,7 @@ use duly_core::{
 };
 
 use super::{RedisAndMysqlStore, index::IndexError};
-use crate::sql::{ASKED_MAX, Entry, NEAR, report_failed};
+use crate::sql::{ASKED_MAX, IndexEntry, NEAR, report_failed};
 
 /// How often the upkeep of the index runs.
 pub(super) const TEND_EVERY: Duration = Duration::from_secs(1);
@@ -200,8 +200,8 @@ impl RedisAndMysqlStore {
 }
 
 /// Of each queue the entry that is ready first.
-fn soonest_of_each(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
-    let mut soonest: std::collections::BTreeMap<_, &Entry> = std::collections::BTreeMap::new();
+fn soonest_of_each(entries: &[IndexEntry]) -> impl Iterator<Item = &IndexEntry> {
+    let mut soonest: std::collections::BTreeMap<_, &IndexEntry> = std::collections::BTreeMap::new();
     for entry in entries {
         let first = soonest.entry((entry.lane_no, entry.shard)).or_insert(entry);
         if entry.candidate.ready < first.candidate.ready {

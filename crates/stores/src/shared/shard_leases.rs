@@ -15,13 +15,13 @@ pub(crate) type Owned = (u16, Option<u64>);
 /// The nodes and the shard leases, as this node knows them.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
-    state: Mutex<State>,
+    state: Mutex<LeaseTable>,
     /// Locked while leases are requested: answers are applied in the order in which the server gave them.
     pub(crate) requesting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct LeaseTable {
     /// The nodes that are alive, this one too.
     members: Vec<Member>,
     /// The lanes that this node serves.
@@ -55,7 +55,7 @@ pub(crate) struct Member {
 }
 
 impl Nodes {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LeaseTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,7 +110,7 @@ impl Nodes {
     }
 }
 
-impl State {
+impl LeaseTable {
     /// Stores which nodes are alive and assigns the shards again. Returns, per shard, the leases to request or to release.
     pub(crate) fn assign(
         &mut self,
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_right_whose_answer_got_lost_is_asked_about_until_the_server_has_answered_wanted_or_not() {
-        let mut state = State::default();
+        let mut state = LeaseTable::default();
         let alone = || vec![member("a", 1, true)];
         let many = || (2..9).map(|n| member(&n.to_string(), n, false)).chain(alone()).collect::<Vec<_>>();
         let all: Vec<_> = (0..4).map(|shard| (shard, true)).collect();
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_right_that_the_server_knows_otherwise_is_asked_about_again() {
-        let mut state = State::default();
+        let mut state = LeaseTable::default();
         let alone = || vec![member("a", 1, true)];
         for (shard, requests) in &state.assign(alone(), serves(), 2) {
             state.apply_tokens(*shard, requests, &[7]);

@@ -12,7 +12,7 @@ use super::{
     fault::Fault,
     row::{Bodies, Row},
     text::{kind_word, properties_text, retry_text},
-    write::{Found, INSERTED},
+    write::{FoundRows, INSERTED},
 };
 use crate::shared::claim_order::ClaimOrder;
 
@@ -63,7 +63,7 @@ impl SqlStore {
         take.push("), counted AS (");
         self.count_claimed(&mut take, session, &slot);
         take.push(") SELECT * FROM claimed");
-        let mut found = Found::default();
+        let mut found = FoundRows::default();
         found.read(session.rows(take).await?)?;
         claims.missed = found.rows.len() < candidates.len();
         let mut deltas = CounterDeltas::default();

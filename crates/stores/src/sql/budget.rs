@@ -13,7 +13,7 @@ use super::{
     fault::Fault,
     row::{COLUMNS, Row},
     text::kind_of,
-    write::{Found, lists},
+    write::{FoundRows, lists},
 };
 use crate::shared::claim_order::ClaimOrder;
 
@@ -30,8 +30,8 @@ impl SqlStore {
         session: &mut Session,
         ids: &[&MessageId],
         candidate: impl Fn(&MessageId) -> Option<&'t ClaimOrder>,
-    ) -> Result<Found, Fault> {
-        let mut found = Found::default();
+    ) -> Result<FoundRows, Fault> {
+        let mut found = FoundRows::default();
         let mut sized = Vec::with_capacity(ids.len());
         for list in lists(ids) {
             for answer in session.rows(self.small_bodies(list)).await? {

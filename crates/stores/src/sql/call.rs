@@ -51,37 +51,37 @@ impl Calls {
     }
 
     /// Begins a call. There are as many slots as calls at work at the same time.
-    pub(super) fn begin(&self) -> Call<'_> {
+    pub(super) fn begin(&self) -> CallGuard<'_> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = slots.free.pop().unwrap_or_else(|| {
             slots.made += 1;
             slots.made - 1
         });
-        Call { calls: self, name: Name { number: self.next(), slot } }
+        CallGuard { calls: self, name: CallId { number: self.next(), slot } }
     }
 }
 
 /// A call that is at work. Its slot is free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Call<'c> {
+pub(super) struct CallGuard<'c> {
     calls: &'c Calls,
-    name: Name,
+    name: CallId,
 }
 
 /// What a call is known by, and where it writes that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct CallId {
     pub(super) number: i64,
     pub(super) slot: i64,
 }
 
-impl Call<'_> {
-    pub(super) fn name(&self) -> Name {
+impl CallGuard<'_> {
+    pub(super) fn name(&self) -> CallId {
         self.name
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let mut slots = self.calls.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.free.push(self.name.slot);
@@ -90,7 +90,7 @@ impl Drop for Call<'_> {
 
 impl SqlStore {
     /// Whether what this call did before was committed. Waits for that to be decided.
-    pub(super) async fn was_done(&self, session: &mut Session, call: Name) -> Result<bool, Fault> {
+    pub(super) async fn was_done(&self, session: &mut Session, call: CallId) -> Result<bool, Fault> {
         let me = self.options.instance as i64;
         // A row that an earlier try put there and has not committed is not to be seen, but putting it there waits for it.
         let mut put = Statement::new(self.dialect(), "INSERT INTO duly_count (kind, what, slot, n) VALUES (");

@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures_util::{Stream, TryStreamExt};
 use sqlx::{AssertSqlSafe, Either, MySql, MySqlPool, PgPool, Postgres, pool::PoolConnection};
 
-pub(crate) use super::statement::{Answer, Statement};
+pub(crate) use super::statement::{ServerRow, Statement};
 use super::{
-    call::Name,
+    call::CallId,
     connectivity::ConnectivityCheck,
     fault::Fault,
-    statement::{Reply, Values},
+    statement::{StatementResult, Values},
 };
 
 /// A connection that does not answer when it is given back is closed after this.
@@ -101,9 +101,9 @@ pub(crate) struct Session {
     /// The answer to a statement has not come.
     is_asking: bool,
     /// The changes that the index gets after the commit.
-    pub(super) index_entries: Vec<super::Entry>,
+    pub(super) index_entries: Vec<super::IndexEntry>,
     /// Whose transaction it is, and how often it was tried.
-    call: Option<(Name, u32)>,
+    call: Option<(CallId, u32)>,
 }
 
 impl Session {
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Begins a transaction of a call that is tried for the `tries`th time, unless it [has begun](Self::begin_early).
-    pub(crate) fn begin(&mut self, call: Name, tries: u32) {
+    pub(crate) fn begin(&mut self, call: CallId, tries: u32) {
         self.begin_early();
         self.call = Some((call, tries));
     }
@@ -131,7 +131,7 @@ impl Session {
     }
 
     /// Whose transaction this is, and how often it was tried.
-    pub(super) fn call(&self) -> Option<(Name, u32)> {
+    pub(super) fn call(&self) -> Option<(CallId, u32)> {
         self.call
     }
 
@@ -219,18 +219,18 @@ impl Session {
     }
 
     /// Runs a statement. Returns the rows that it answers with.
-    pub(crate) async fn rows(&mut self, statement: Statement) -> Result<Vec<Answer>, Fault> {
+    pub(crate) async fn rows(&mut self, statement: Statement) -> Result<Vec<ServerRow>, Fault> {
         self.begin_if_due().await?;
         self.is_asking = true;
         let text = AssertSqlSafe(statement.text);
         let rows = match (self.connection()?, statement.values) {
             (Connection::Mysql(connection), Values::Mysql(values)) => {
                 let rows = sqlx::query_with(text, values).fetch_all(&mut **connection).await?;
-                rows.into_iter().map(Answer::Mysql).collect()
+                rows.into_iter().map(ServerRow::Mysql).collect()
             }
             (Connection::Postgres(connection), Values::Postgres(values)) => {
                 let rows = sqlx::query_with(text, values).fetch_all(&mut **connection).await?;
-                rows.into_iter().map(Answer::Postgres).collect()
+                rows.into_iter().map(ServerRow::Postgres).collect()
             }
             _ => return Err(Fault::garbled("a statement for another database")),
         };
@@ -240,7 +240,7 @@ impl Session {
 
     /// Runs [written](Statement::written) statements one after the other, up to the first that fails, for the time that one
     /// takes to go there and back.
-    pub(crate) async fn script(&mut self, statements: Vec<Statement>) -> Result<Vec<Reply>, Fault> {
+    pub(crate) async fn script(&mut self, statements: Vec<Statement>) -> Result<Vec<StatementResult>, Fault> {
         let begins = self.transaction == Transaction::Due;
         let mut text = String::from(if begins { "BEGIN" } else { "" });
         for statement in &statements {
@@ -254,18 +254,18 @@ impl Session {
         }
         self.is_asking = true;
         let script = sqlx::raw_sql(AssertSqlSafe(text));
-        let mut replies = vec![Reply::default()];
+        let mut replies = vec![StatementResult::default()];
         match self.connection()? {
             Connection::Mysql(connection) => {
                 let answers = script
                     .fetch_many(&mut **connection)
-                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), Answer::Mysql));
+                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), ServerRow::Mysql));
                 collect_replies(answers, &mut replies).await?;
             }
             Connection::Postgres(connection) => {
                 let answers = script
                     .fetch_many(&mut **connection)
-                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), Answer::Postgres));
+                    .map_ok(|answer| answer.map_either(|done| done.rows_affected(), ServerRow::Postgres));
                 collect_replies(answers, &mut replies).await?;
             }
         }
@@ -287,8 +287,8 @@ impl Session {
 
 /// Adds what a script answers: the rows of each statement, and behind them how many it touched.
 async fn collect_replies(
-    answers: impl Stream<Item = sqlx::Result<Either<u64, Answer>>>,
-    replies: &mut Vec<Reply>,
+    answers: impl Stream<Item = sqlx::Result<Either<u64, ServerRow>>>,
+    replies: &mut Vec<StatementResult>,
 ) -> Result<(), Fault> {
     let mut answers = std::pin::pin!(answers);
     while let Some(answer) = answers.try_next().await? {
@@ -297,7 +297,7 @@ async fn collect_replies(
             Either::Right(row) => reply.rows.push(row),
             Either::Left(touched) => {
                 reply.touched = touched;
-                replies.push(Reply::default());
+                replies.push(StatementResult::default());
             }
         }
     }

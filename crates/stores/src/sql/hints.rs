@@ -115,7 +115,7 @@ impl SqlStore {
     }
 
     /// The hint of an entry for other nodes, if it is ready soon.
-    pub(crate) fn hint_of(&self, now: Now, entry: &super::Entry) -> Option<String> {
+    pub(crate) fn hint_of(&self, now: Now, entry: &super::IndexEntry) -> Option<String> {
         let is_soon = entry.candidate.ready <= now.wall().saturating_add(HINT_WITHIN);
         let lane = self.lanes.name(entry.lane_no).filter(|_| is_soon && !self.presence.is_alone())?;
         Some(format!(

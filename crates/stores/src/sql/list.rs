@@ -10,7 +10,7 @@ use super::{
     connection::{Session, Statement},
     fault::Fault,
     row::{Bodies, DEAD, IN_FLIGHT},
-    write::Found,
+    write::FoundRows,
 };
 
 /// How many rows a page may read before it ends early and says where to go on.
@@ -60,7 +60,7 @@ impl SqlStore {
         session: &mut Session,
         query: &Query,
         read: usize,
-    ) -> Result<(Found, Option<(duly_core::Timestamp, duly_core::MessageId)>), Fault> {
+    ) -> Result<(FoundRows, Option<(duly_core::Timestamp, duly_core::MessageId)>), Fault> {
         let mut select =
             Statement::new(self.dialect(), &Bodies::Without.select_with_acceptance(self.dialect()));
         match query.state {
@@ -88,7 +88,7 @@ impl SqlStore {
         select.push(" ORDER BY deliver_time_ms, message_id LIMIT ").bind(read as i64);
         let answers = session.rows(select).await?;
         let is_cut = answers.len() == read;
-        let mut found = Found::default();
+        let mut found = FoundRows::default();
         found.read_with_acceptance(&answers)?;
         let last = found.rows.last().map(|row| (row.record.message.due, row.id().clone()));
         Ok((found, last.filter(|_| is_cut)))

@@ -13,7 +13,7 @@ use super::{
     fault::Fault,
     row::{Bad, Bodies, Row},
     settle::put_back,
-    write::{Found, Locked, lists},
+    write::{FoundRows, Locked, lists},
 };
 use crate::shared::lane::lane_text;
 
@@ -32,7 +32,7 @@ impl SqlStore {
                 && row.lane_no == request.lane_no
                 && row.record.message.lane() != request.claim.lane
         };
-        let Found { rows: seen, bad } =
+        let FoundRows { rows: seen, bad } =
             self.read(|borrowed| Box::pin(self.without_bodies(borrowed.session, &ids))).await?;
         if bad.iter().any(Bad::waits) {
             let damaged =
@@ -70,8 +70,8 @@ impl SqlStore {
         Ok(bad.len())
     }
 
-    async fn without_bodies(&self, session: &mut Session, ids: &[&MessageId]) -> Result<Found, Fault> {
-        let mut found = Found::default();
+    async fn without_bodies(&self, session: &mut Session, ids: &[&MessageId]) -> Result<FoundRows, Fault> {
+        let mut found = FoundRows::default();
         for list in lists(ids) {
             let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
             select.push("WHERE message_id IN (").bind_all(list).push(")");

@@ -76,7 +76,7 @@ use self::{
 pub(crate) use self::{
     claim::{BATCH_MAX, ClaimRequest, Owned},
     query::ASKED_MAX,
-    redis_index::{Entry, NEAR},
+    redis_index::{IndexEntry, NEAR},
     sweep::report_failed,
 };
 use crate::shared::{membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime};

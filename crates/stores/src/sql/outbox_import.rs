@@ -12,7 +12,7 @@ use super::{
     fault::Fault,
     row::{Bad, Bodies, DEAD, NO_MESSAGE, Row, millis},
     text::history_text,
-    write::{Found, filled},
+    write::{FoundRows, filled},
 };
 use crate::shared::lane::lane_text;
 
@@ -51,8 +51,13 @@ impl SqlStore {
         Ok((ids, is_cut))
     }
 
-    async fn raw_rows(&self, session: &mut Session, ids: &[String], locking: &str) -> Result<Found, Fault> {
-        let mut found = Found::default();
+    async fn raw_rows(
+        &self,
+        session: &mut Session,
+        ids: &[String],
+        locking: &str,
+    ) -> Result<FoundRows, Fault> {
+        let mut found = FoundRows::default();
         let ids: Vec<_> = ids.iter().map(String::as_str).collect();
         for part in ids.chunks(100) {
             let mut select = Statement::new(self.dialect(), &Bodies::With.select());
@@ -66,7 +71,7 @@ impl SqlStore {
     async fn import_in_one(&self, session: &mut Session, now: Now, ids: &[String]) -> Result<usize, Fault> {
         let slot = self.slots.take();
         // Whoever has not committed them yet is left alone.
-        let Found { rows, mut bad } = self.raw_rows(session, ids, " FOR UPDATE SKIP LOCKED").await?;
+        let FoundRows { rows, mut bad } = self.raw_rows(session, ids, " FOR UPDATE SKIP LOCKED").await?;
         let (mut deltas, mut imported, seen) = (CounterDeltas::default(), Vec::new(), rows.len() + bad.len());
         for mut row in rows {
             let message = &row.record.message;

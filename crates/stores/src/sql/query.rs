@@ -13,7 +13,7 @@ use super::{
     count::{Counter, DEAD_OF_LANE, HOUR_MS, HOURS, MINUTE_MS, MINUTES, PENDING_OF_LANE, TOTALS},
     fault::Fault,
     row::{Bodies, IN_FLIGHT, queue_no},
-    write::{Found, lists},
+    write::{FoundRows, lists},
 };
 
 /// Due messages of a lane are counted up to this in every shard. A higher number helps nobody.
@@ -40,9 +40,14 @@ impl SqlStore {
         Ok(ids.iter().map(|id| known.get(id).cloned()).collect())
     }
 
-    async fn find(&self, session: &mut Session, ids: &[MessageId], bodies: Bodies) -> Result<Found, Fault> {
+    async fn find(
+        &self,
+        session: &mut Session,
+        ids: &[MessageId],
+        bodies: Bodies,
+    ) -> Result<FoundRows, Fault> {
         let ids: Vec<_> = ids.iter().collect();
-        let mut found = Found::default();
+        let mut found = FoundRows::default();
         for list in lists(&ids) {
             let mut select = Statement::new(self.dialect(), &bodies.select_with_acceptance(self.dialect()));
             select.push("WHERE message_id IN (").bind_all(list).push(")");

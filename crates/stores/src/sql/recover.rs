@@ -11,7 +11,7 @@ use super::{
     fault::Fault,
     row::{Bodies, IN_FLIGHT, Row},
     settle::{lose, put_back},
-    write::{Found, Locked},
+    write::{FoundRows, Locked},
 };
 
 /// The difference between the clocks of two nodes that is allowed for.
@@ -40,10 +40,10 @@ impl SqlStore {
         Ok(())
     }
 
-    async fn all_claims(&self, session: &mut Session) -> Result<Found, Fault> {
+    async fn all_claims(&self, session: &mut Session) -> Result<FoundRows, Fault> {
         let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
         select.push("WHERE queue_no = ").bind(IN_FLIGHT);
-        let mut found = Found::default();
+        let mut found = FoundRows::default();
         found.read(session.rows(select).await?)?;
         Ok(found)
     }

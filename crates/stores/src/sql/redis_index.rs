@@ -10,7 +10,7 @@ use duly_core::{MessageId, Timestamp, store::StoreError};
 
 use super::{
     SqlStore,
-    connection::{Answer, Session, Statement},
+    connection::{ServerRow, Session, Statement},
     fault::Fault,
     row::{Row, lane_and_shard, queue_no},
     write::lists,
@@ -26,7 +26,7 @@ const EPOCH: &str = "index_epoch";
 
 /// A message that waits, as an index knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct IndexEntry {
     pub(crate) lane_no: i64,
     pub(crate) shard: u16,
     pub(crate) candidate: ClaimOrder,
@@ -39,7 +39,7 @@ pub(super) struct PendingIndexEntries {
     /// Nothing is noted without an index.
     pub(super) is_kept: bool,
     /// Messages that became pending since the index was last updated.
-    index_entries: Mutex<Vec<Entry>>,
+    index_entries: Mutex<Vec<IndexEntry>>,
 }
 
 impl PendingIndexEntries {
@@ -47,14 +47,14 @@ impl PendingIndexEntries {
         Self { is_kept, index_entries: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<IndexEntry>> {
         self.index_entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SqlStore {
     /// Notes entries of committed messages.
-    pub(super) fn add_index_entries(&self, new: Vec<Entry>) {
+    pub(super) fn add_index_entries(&self, new: Vec<IndexEntry>) {
         if !new.is_empty() {
             let mut index_entries = self.redis_index.lock();
             let room = INDEX_ENTRIES_MAX.saturating_sub(index_entries.len());
@@ -63,11 +63,11 @@ impl SqlStore {
     }
 
     /// Takes the entries noted since the last call.
-    pub(crate) fn take_index_entries(&self) -> Vec<Entry> {
+    pub(crate) fn take_index_entries(&self) -> Vec<IndexEntry> {
         std::mem::take(&mut self.redis_index.lock())
     }
 
-    pub(super) fn entry_of(&self, row: &Row) -> Entry {
+    pub(super) fn entry_of(&self, row: &Row) -> IndexEntry {
         let message = &row.record.message;
         let candidate = ClaimOrder {
             ready: row.record.ready,
@@ -77,20 +77,24 @@ impl SqlStore {
         };
         // A row that was there before is written with the next version.
         let version = if row.is_new { row.version } else { row.version + 1 };
-        Entry { lane_no: row.lane_no, shard: self.shard_of(&message.id), candidate, version }
+        IndexEntry { lane_no: row.lane_no, shard: self.shard_of(&message.id), candidate, version }
     }
 
     /// Nothing if what stands in the place of the id is none: a sweep takes that row out of its queue.
-    fn read_entry(&self, row: &Answer) -> Result<Option<Entry>, Fault> {
+    fn read_entry(&self, row: &ServerRow) -> Result<Option<IndexEntry>, Fault> {
         let Some(id) = self.id_in(row, 0)? else { return Ok(None) };
         let ready = Timestamp::from_millis(row.int(2)? as u64 / 1000);
         let (shard, queue) = (self.shard_of(&id), row.int(1)?);
         let candidate = ClaimOrder { ready, rank: row.int(3)? as u8, lost: row.int(4)? != 0, id };
-        Ok(Some(Entry { lane_no: queue / 256, shard, candidate, version: row.int(5)? }))
+        Ok(Some(IndexEntry { lane_no: queue / 256, shard, candidate, version: row.int(5)? }))
     }
 
     /// Some of what the index is to have by `until` and has not, the soonest first.
-    pub(crate) async fn to_index(&self, until: Timestamp, limit: usize) -> Result<Vec<Entry>, StoreError> {
+    pub(crate) async fn to_index(
+        &self,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<IndexEntry>, StoreError> {
         let select = || {
             let mut select = Statement::new(self.dialect(), ENTRY);
             select.push("unindexed_at <= ").bind(until.as_millis() as i64 * 1000);
@@ -105,14 +109,19 @@ impl SqlStore {
     }
 
     /// The index has these entries, if it still had that number when they were added.
-    pub(crate) async fn mark_indexed(&self, entries: &[Entry], epoch: u64) -> Result<(), StoreError> {
+    pub(crate) async fn mark_indexed(&self, entries: &[IndexEntry], epoch: u64) -> Result<(), StoreError> {
         for part in entries.chunks(100) {
             self.transact(|borrowed| Box::pin(self.mark_in_one(borrowed.session, part, epoch))).await?;
         }
         Ok(())
     }
 
-    async fn mark_in_one(&self, session: &mut Session, entries: &[Entry], epoch: u64) -> Result<(), Fault> {
+    async fn mark_in_one(
+        &self,
+        session: &mut Session,
+        entries: &[IndexEntry],
+        epoch: u64,
+    ) -> Result<(), Fault> {
         // A node that gives the index up changes its number first: from then on, no message counts as indexed.
         let mut select = Statement::new(self.dialect(), "SELECT value FROM duly_store WHERE name = ");
         select.bind(EPOCH).push_as(" LOCK IN SHARE MODE", " FOR SHARE");
@@ -150,8 +159,8 @@ impl SqlStore {
     }
 
     /// Whether each entry still matches its row.
-    pub(crate) async fn still_waiting(&self, entries: &[Entry]) -> Result<Vec<bool>, StoreError> {
-        let mut known: HashMap<MessageId, Entry> = HashMap::new();
+    pub(crate) async fn still_waiting(&self, entries: &[IndexEntry]) -> Result<Vec<bool>, StoreError> {
+        let mut known: HashMap<MessageId, IndexEntry> = HashMap::new();
         for part in entries.chunks(100) {
             let ids: Vec<_> = part.iter().map(|entry| &entry.candidate.id).collect();
             let select = || {
@@ -176,7 +185,7 @@ impl SqlStore {
         after: Option<&ClaimOrder>,
         until: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Entry>, StoreError> {
+    ) -> Result<Vec<IndexEntry>, StoreError> {
         let from = after.map_or(0, |candidate| candidate.ready.as_millis() as i64 * 1000);
         let select = || {
             let mut select = Statement::new(self.dialect(), ENTRY);
@@ -195,7 +204,7 @@ impl SqlStore {
     }
 
     /// Marks rows whose entries are no longer in the index.
-    pub(crate) async fn mark_unindexed(&self, entries: &[Entry]) -> Result<(), StoreError> {
+    pub(crate) async fn mark_unindexed(&self, entries: &[IndexEntry]) -> Result<(), StoreError> {
         let ids: Vec<_> = entries.iter().map(|entry| &entry.candidate.id).collect();
         self.transact(|borrowed| {
             Box::pin(async {

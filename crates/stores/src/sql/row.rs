@@ -9,7 +9,7 @@ use duly_core::{
 };
 
 use super::{
-    connection::{Answer, Dialect},
+    connection::{Dialect, ServerRow},
     fault::Fault,
     text::{kind_of, read_history, read_properties, read_retry, reason_of},
 };
@@ -147,7 +147,7 @@ impl Row {
     }
 
     /// Reads a row of [`Bodies::select`].
-    pub(super) fn read(row: &Answer) -> Result<Result<Self, Bad>, Fault> {
+    pub(super) fn read(row: &ServerRow) -> Result<Result<Self, Bad>, Fault> {
         let queue_no = row.maybe_int(21)?;
         match Self::read_whole(row, queue_no)? {
             Ok(read) => Ok(Ok(read)),
@@ -164,7 +164,7 @@ impl Row {
     }
 
     /// Reads a row of [`Bodies::select_with_acceptance`].
-    pub(super) fn read_with_acceptance(row: &Answer) -> Result<Result<Self, Bad>, Fault> {
+    pub(super) fn read_with_acceptance(row: &ServerRow) -> Result<Result<Self, Bad>, Fault> {
         let accepted = row.maybe_int(31)?.map(millis);
         let read = Self::read(row)?;
         Ok(read.map(|mut read| {
@@ -173,7 +173,7 @@ impl Row {
         }))
     }
 
-    fn read_whole(row: &Answer, queue_no: Option<i64>) -> Result<Result<Self, Invalid>, Fault> {
+    fn read_whole(row: &ServerRow, queue_no: Option<i64>) -> Result<Result<Self, Invalid>, Fault> {
         let (is_raw, is_dead) = (queue_no.is_none(), queue_no == Some(DEAD));
         let message = match read_message(row, is_raw)? {
             Ok(message) => message,
@@ -290,7 +290,7 @@ fn read_state(status: &str, queue_no: Option<i64>) -> Result<State, Invalid> {
 }
 
 /// What became of the message so far.
-fn read_life(row: &Answer, record: &mut Record) -> Result<Result<LeaseLoss, Invalid>, Fault> {
+fn read_life(row: &ServerRow, record: &mut Record) -> Result<Result<LeaseLoss, Invalid>, Fault> {
     let (history, reason) = (row.maybe_text(13)?, row.maybe_text(17)?);
     let read = || Ok((read_history(history.as_deref())?, reason.map(|word| reason_of(&word)).transpose()?));
     record.ready = row.maybe_int(11)?.map_or(record.message.due, millis);
@@ -314,7 +314,7 @@ fn read_life(row: &Answer, record: &mut Record) -> Result<Result<LeaseLoss, Inva
 }
 
 /// What was accepted by Duly was checked then; what somebody else put there is checked now.
-fn read_message(row: &Answer, is_raw: bool) -> Result<Result<StoredMessage, Invalid>, Fault> {
+fn read_message(row: &ServerRow, is_raw: bool) -> Result<Result<StoredMessage, Invalid>, Fault> {
     let (sink, topic, tag, key) = (row.text(1)?, row.text(2)?, row.maybe_text(3)?, row.maybe_text(6)?);
     let (id, properties, retry) = (row.text(0)?, row.maybe_text(4)?, row.maybe_text(10)?);
     let (due, priority, lateness) = (row.int(5)?, row.int(8)?, row.maybe_int(9)?);
@@ -343,7 +343,7 @@ fn read_message(row: &Answer, is_raw: bool) -> Result<Result<StoredMessage, Inva
 }
 
 /// What is shown of a dead letter that is no message: as much of it as can be read.
-fn stand_in(row: &Answer) -> Result<Option<StoredMessage>, Fault> {
+fn stand_in(row: &ServerRow) -> Result<Option<StoredMessage>, Fault> {
     let (id, sink, topic) = (row.text(0)?, row.text(1)?, row.text(2)?);
     let part = || {
         let sink = SinkName::parse(&sink).or_else(|_| SinkName::parse("?")).ok()?;

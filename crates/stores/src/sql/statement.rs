@@ -187,14 +187,14 @@ impl<'v> From<Option<&'v [u8]>> for Value<'v> {
 
 /// The result of one of several statements.
 #[derive(Default)]
-pub(crate) struct Reply {
-    pub(crate) rows: Vec<Answer>,
+pub(crate) struct StatementResult {
+    pub(crate) rows: Vec<ServerRow>,
     /// How many rows it touched.
     pub(crate) touched: u64,
 }
 
 /// One row of an answer.
-pub(crate) enum Answer {
+pub(crate) enum ServerRow {
     Mysql(MySqlRow),
     Postgres(PgRow),
 }
@@ -211,7 +211,7 @@ macro_rules! column {
     };
 }
 
-impl Answer {
+impl ServerRow {
     column!(
         /// A whole number.
         maybe_int,

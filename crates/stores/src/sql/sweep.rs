@@ -16,7 +16,7 @@ use super::{
     retention::Kept,
     row::{Bodies, ENDED, IN_FLIGHT, lane_and_shard, queue_no},
     settle::lose,
-    write::{Found, Locked},
+    write::{FoundRows, Locked},
 };
 use crate::shared::lane::lane_text;
 
@@ -215,7 +215,7 @@ impl SqlStore {
         let slot = self.slots.take();
         let mut ids = ids[..ids.len().min(LEASES_MAX)].to_vec();
         ids.sort_unstable();
-        let Found { mut rows, bad } = self.lock(session, &ids, Bodies::Without, Locked::Skip).await?;
+        let FoundRows { mut rows, bad } = self.lock(session, &ids, Bodies::Without, Locked::Skip).await?;
         let tick = self.time.tick(now);
         rows.retain(|row| row.record.state == State::InFlight && row.lease_end <= tick);
         let mut deltas = CounterDeltas::default();

@@ -10,11 +10,11 @@ use duly_core::{MessageId, Now, store::StoreError};
 
 use super::{
     SqlStore,
-    connection::{Answer, Session, Statement},
+    connection::{ServerRow, Session, Statement},
     count::CounterDeltas,
     fault::Fault,
     row::{Bodies, IN_FLIGHT},
-    write::{Found, filled},
+    write::{FoundRows, filled},
 };
 
 /// More are noted once these are out of their queues.
@@ -41,7 +41,7 @@ impl UnreadableIds {
 
 impl SqlStore {
     /// The id in a column. A text that is none is noted, to be [buried](Self::bury_unreadable).
-    pub(super) fn id_in(&self, row: &Answer, column: usize) -> Result<Option<MessageId>, Fault> {
+    pub(super) fn id_in(&self, row: &ServerRow, column: usize) -> Result<Option<MessageId>, Fault> {
         let text = row.text(column)?;
         let id = MessageId::parse(&text).ok();
         if id.is_none() {
@@ -71,7 +71,7 @@ impl SqlStore {
         let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
         select.push_as("FORCE INDEX (PRIMARY) ", "").push("WHERE message_id IN (").bind_all(filled(&texts));
         select.push(") ORDER BY message_id FOR UPDATE SKIP LOCKED");
-        let mut found = Found::default();
+        let mut found = FoundRows::default();
         found.read(session.rows(select).await?)?;
         found.bad.retain(|bad| bad.lane.is_none() && (bad.waits() || bad.queue_no == Some(IN_FLIGHT)));
         let mut deltas = CounterDeltas::default();

@@ -4,7 +4,7 @@ use std::{marker::PhantomData, pin::Pin, time::Duration};
 
 use duly_core::store::StoreError;
 
-use super::{Entry, SqlStore, call::Call, connection::Session, fault::Fault};
+use super::{IndexEntry, SqlStore, call::CallGuard, connection::Session, fault::Fault};
 
 /// A piece of work takes no longer than this, however often it is tried. A server that does not answer must not keep the
 /// caller.
@@ -27,7 +27,7 @@ impl<'s> BorrowedSession<'s, '_> {
 
 /// A piece of work while it is done. It is boxed, because the compiler cannot yet prove that the future of an async closure is
 /// `Send` for every loan.
-pub(super) type Work<'s, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 's>>;
+pub(super) type WorkFuture<'s, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 's>>;
 
 /// A transaction over all its tries.
 struct Transaction<'c, T> {
@@ -35,9 +35,9 @@ struct Transaction<'c, T> {
     first: Option<Session>,
     tries: u32,
     /// Begun with the first try that has a session.
-    call: Option<Call<'c>>,
+    call: Option<CallGuard<'c>>,
     /// The result of the work and the entries to add to the index, while it is not known whether it was committed.
-    unconfirmed: Option<(T, Vec<Entry>)>,
+    unconfirmed: Option<(T, Vec<IndexEntry>)>,
 }
 
 impl SqlStore {
@@ -47,7 +47,7 @@ impl SqlStore {
     /// Work that counts nothing leaves no trace of itself, so doing it twice must be as good as doing it once.
     pub(super) async fn transact<'a, T>(
         &self,
-        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
+        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> WorkFuture<'s, T>,
     ) -> Result<T, StoreError> {
         self.transact_from(None, work).await
     }
@@ -56,7 +56,7 @@ impl SqlStore {
     pub(super) async fn transact_from<'a, T>(
         &self,
         first: Option<Session>,
-        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
+        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> WorkFuture<'s, T>,
     ) -> Result<T, StoreError> {
         let all = async {
             let mut transaction = Transaction { first, tries: 0, call: None, unconfirmed: None };
@@ -85,7 +85,7 @@ impl SqlStore {
     async fn try_once<'s, 'a, T>(
         &'s self,
         transaction: &mut Transaction<'s, T>,
-        work: &impl for<'w> Fn(BorrowedSession<'w, 'a>) -> Work<'w, T>,
+        work: &impl for<'w> Fn(BorrowedSession<'w, 'a>) -> WorkFuture<'w, T>,
     ) -> Result<(), Fault> {
         transaction.tries += 1;
         let mut session = match (transaction.first.take(), &transaction.unconfirmed) {
@@ -128,7 +128,7 @@ impl SqlStore {
     /// Reads without a transaction.
     pub(super) async fn read<'a, T>(
         &self,
-        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
+        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> WorkFuture<'s, T>,
     ) -> Result<T, StoreError> {
         self.read_with_session(work).await.map(|(done, _)| done)
     }
@@ -136,7 +136,7 @@ impl SqlStore {
     /// The same, and returns the session as well, for more work.
     pub(super) async fn read_with_session<'a, T>(
         &self,
-        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
+        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> WorkFuture<'s, T>,
     ) -> Result<(T, Session), StoreError> {
         let all = async {
             let mut tries = 0;

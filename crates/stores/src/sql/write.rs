@@ -4,7 +4,7 @@ use duly_core::{MessageId, Now, State};
 
 use super::{
     SqlStore,
-    connection::{Answer, Dialect, Session, Statement},
+    connection::{Dialect, ServerRow, Session, Statement},
     fault::Fault,
     redis_index::NEAR,
     row::{Bad, Bodies, Row},
@@ -52,7 +52,7 @@ pub(super) enum Locked {
 
 /// Rows that were read: messages, and unreadable rows.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundRows {
     pub(super) rows: Vec<Row>,
     pub(super) bad: Vec<Bad>,
 }
@@ -99,8 +99,8 @@ impl SqlStore {
         ids: &[&MessageId],
         bodies: Bodies,
         locked: Locked,
-    ) -> Result<Found, Fault> {
-        let mut found = Found::default();
+    ) -> Result<FoundRows, Fault> {
+        let mut found = FoundRows::default();
         for list in lists(ids) {
             let mut select = Statement::new(self.dialect(), &bodies.select());
             // In a small table MySQL would rather read every row, and wait for those of others that are locked.
@@ -271,20 +271,20 @@ impl SqlStore {
     }
 }
 
-impl Found {
-    pub(super) fn read(&mut self, answers: Vec<Answer>) -> Result<(), Fault> {
+impl FoundRows {
+    pub(super) fn read(&mut self, answers: Vec<ServerRow>) -> Result<(), Fault> {
         self.read_by(Row::read, &answers)
     }
 
     /// Reads rows that also say when they were accepted.
-    pub(super) fn read_with_acceptance(&mut self, answers: &[Answer]) -> Result<(), Fault> {
+    pub(super) fn read_with_acceptance(&mut self, answers: &[ServerRow]) -> Result<(), Fault> {
         self.read_by(Row::read_with_acceptance, answers)
     }
 
     fn read_by(
         &mut self,
-        read: impl Fn(&Answer) -> Result<Result<Row, Bad>, Fault>,
-        answers: &[Answer],
+        read: impl Fn(&ServerRow) -> Result<Result<Row, Bad>, Fault>,
+        answers: &[ServerRow],
     ) -> Result<(), Fault> {
         for answer in answers {
             match read(answer)? {

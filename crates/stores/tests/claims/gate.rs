@@ -15,7 +15,7 @@ use testkit::disk::{HookedDisk, Hooks};
 use tokio::sync::Notify;
 
 #[derive(Default)]
-struct Shared {
+struct GateState {
     /// The thread whose reads fail.
     fails_for: Mutex<Option<ThreadId>>,
     failed: AtomicUsize,
@@ -27,7 +27,7 @@ struct Shared {
 
 /// The machine's own disk, behind a gate.
 #[derive(Clone, Default)]
-pub(super) struct Gate(Arc<Shared>);
+pub(super) struct Gate(Arc<GateState>);
 
 impl Gate {
     pub(super) fn disk(&self) -> Arc<HookedDisk> {
@@ -60,7 +60,7 @@ impl Gate {
     }
 }
 
-impl Hooks for Shared {
+impl Hooks for GateState {
     fn read(&self, name: &str, _: Range<u64>) -> io::Result<()> {
         if !name.ends_with(".data") {
             return Ok(());

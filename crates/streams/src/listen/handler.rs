@@ -64,12 +64,12 @@ pub(super) enum CallOutcome {
 }
 
 pub(super) type CallFuture = Pin<Box<dyn Future<Output = CallOutcome> + Send>>;
-type Call = Arc<dyn Fn(Vec<Raw>) -> CallFuture + Send + Sync>;
+type BoxedHandler = Arc<dyn Fn(Vec<Raw>) -> CallFuture + Send + Sync>;
 
 /// A handler of any kind. An async closure that takes an [`Entry`] is converted to one.
 #[derive(Clone)]
 pub struct Handler {
-    pub(super) call: Call,
+    pub(super) call: BoxedHandler,
     /// Whether it takes several entries per call.
     pub(super) takes_batches: bool,
 }

@@ -21,7 +21,7 @@ pub struct PowerDisk(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     /// Syncs are held no longer.
     held: Condvar,
 }
@@ -36,7 +36,7 @@ enum Syncs {
 }
 
 #[derive(Clone, Default)]
-struct State {
+struct DiskState {
     files: Vec<Sectors>,
     names: BTreeMap<PathBuf, usize>,
     synced_names: BTreeMap<PathBuf, usize>,
@@ -68,7 +68,7 @@ fn off() -> io::Error {
     io::Error::other("the power is gone")
 }
 
-impl State {
+impl DiskState {
     fn is_off(&self) -> bool {
         self.off_after.is_some_and(|after| self.changes > after)
     }
@@ -89,7 +89,7 @@ impl State {
 }
 
 impl PowerDisk {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,7 +131,8 @@ impl PowerDisk {
     /// The disk as the next process finds it if only this one ended: everything written can be read, and what was not
     /// synced is still not.
     pub fn survive(&self) -> Self {
-        let state = State { locked: false, off_after: None, bad_sync_after: None, ..self.state().clone() };
+        let state =
+            DiskState { locked: false, off_after: None, bad_sync_after: None, ..self.state().clone() };
         Self(Arc::new(Inner { state: Mutex::new(state), held: Condvar::new() }))
     }
 
@@ -171,7 +172,7 @@ impl PowerDisk {
             }
         }
         let files = state.files.iter().map(|file| file.cut(&mut random)).collect();
-        let left = State { files, synced_names: names.clone(), names, ..State::default() };
+        let left = DiskState { files, synced_names: names.clone(), names, ..DiskState::default() };
         Self(Arc::new(Inner { state: Mutex::new(left), held: Condvar::new() }))
     }
 }
@@ -310,7 +311,7 @@ impl DiskFile for PowerFile {
         }
         state.syncs += 1;
         if state.gate == Syncs::Blocked {
-            let is_blocked = |state: &mut State| state.gate == Syncs::Blocked;
+            let is_blocked = |state: &mut DiskState| state.gate == Syncs::Blocked;
             state = self.disk.0.held.wait_while(state, is_blocked).unwrap_or_else(PoisonError::into_inner);
         }
         if state.gate == Syncs::Fail || state.bad_sync_after.is_some_and(|after| state.syncs == after + 1) {

@@ -38,7 +38,7 @@ async fn what_was_claimed_is_received_although_an_expired_neighbour_cannot_be_se
     duly.send(Message::to("order").text("late").max_lateness(seconds(1))).await.unwrap();
     clock.advance(seconds(5));
     duly.send(Message::to("order").text("good")).await.unwrap();
-    store.fail([Call::Settle], StoreErrorKind::Unavailable);
+    store.fail([FailPoint::Settle], StoreErrorKind::Unavailable);
     let received = duly.receive("order", Receive::default()).await.unwrap();
     assert_eq!(received.len(), 1);
     assert_eq!(received[0].message.body.as_bytes(), b"good");
@@ -71,7 +71,7 @@ async fn a_send_without_an_answer_names_the_id_that_makes_a_repeat_the_same_mess
             let message = Message::to("order").text(format!("{given:?}"));
             id.map_or(message.clone(), |id| message.id(id))
         };
-        store.fail([Call::InsertAnswer], StoreErrorKind::Unanswered);
+        store.fail([FailPoint::InsertAnswer], StoreErrorKind::Unanswered);
         let id = unanswered(&duly.send(message(given)).await);
         assert!(given.is_none_or(|given| given == id), "{id} is not the id given");
         store.fail([], StoreErrorKind::Unanswered);
@@ -86,7 +86,7 @@ async fn a_send_without_an_answer_names_the_id_that_makes_a_repeat_the_same_mess
 async fn a_batch_without_an_answer_names_the_id_of_each_message_in_its_place() {
     let (duly, _clock, store) = start().await;
     let message = |place: usize| Message::to("order").text(format!("message {place}"));
-    store.fail([Call::InsertAnswer], StoreErrorKind::Unanswered);
+    store.fail([FailPoint::InsertAnswer], StoreErrorKind::Unanswered);
     let batch = [message(0), message(1).id("order-1"), message(2).priority(12), message(3)];
     let answers = duly.send_batch(batch).await;
     assert_eq!(answers[2].as_ref().unwrap_err().code(), "bad_priority", "it never reached the store");
@@ -113,7 +113,7 @@ async fn a_handler_that_starts_while_duly_stops_claims_nothing() {
     duly.send(Message::to("busy")).await.unwrap();
     calm().await;
     // The start asks whether the queue is paused, and the stop overtakes it.
-    store.fail([Call::LanesWait], StoreErrorKind::Unavailable);
+    store.fail([FailPoint::LanesWait], StoreErrorKind::Unavailable);
     let runs = ran.clone();
     let handler = move |_| {
         runs.store(true, SeqCst);

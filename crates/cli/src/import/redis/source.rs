@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Script, Value, aio::ConnectionLike};
-use redis_link::{Address, Link, Part, Reach};
+use redis_link::{Address, KeyspacePart, Link, Reach};
 
 use super::super::{clock, patience::BACKOFF_MAX};
 use crate::Failure;
@@ -88,7 +88,7 @@ impl Source {
 
     async fn scan_keys(
         &mut self,
-        part: Part,
+        part: KeyspacePart,
         pattern: &str,
         keys: &mut BTreeSet<Vec<u8>>,
     ) -> Result<(), Failure> {

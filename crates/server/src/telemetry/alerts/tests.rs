@@ -159,7 +159,7 @@ fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue
     let mut bench = Bench::new(rules());
     let orphan = LaneMeasurements { overdue: Duration::from_secs(3_600), ..sink("gone", 7) };
     assert_eq!(bench.evaluate(0, &lanes([orphan, sink("orders", 7)])), ["+orphan:gone"]);
-    assert!(bench.watch.any_on(Name::Orphan) && !bench.watch.is_on(Name::Orphan, None));
+    assert!(bench.watch.any_on(AlertName::Orphan) && !bench.watch.is_on(AlertName::Orphan, None));
     assert_eq!(bench.evaluate(0, &lanes([sink("gone", 0)])), [""; 0]);
     assert_eq!(bench.evaluate(30, &lanes([sink("gone", 0)])), ["-orphan:gone"]);
 }
@@ -297,7 +297,7 @@ fn the_console_has_words_for_every_alert_in_both_languages() {
     let page = include_str!("../../console/assets/js/health.js");
     let (en, zh) =
         (include_str!("../../console/assets/words/en.js"), include_str!("../../console/assets/words/zh.js"));
-    for name in Name::ALL.map(Name::as_str) {
+    for name in AlertName::ALL.map(AlertName::as_str) {
         assert!(page.contains(&format!("\n  {name}: (")), "{name}: nothing reads its numbers");
         for key in [format!("  \"alert.{name}\": "), format!("  \"alert.{name}.detail\": ")] {
             let words = [en, zh].map(|words| words.lines().find(|line| line.starts_with(&key)));
@@ -323,7 +323,7 @@ fn an_alert_carries_its_numbers_and_they_follow_what_is_seen() {
         bench.watch.on().into_iter().map(|alert| (alert.name, alert.values)).collect()
     };
     let on = values(&bench);
-    assert_eq!(on.len(), Name::ALL.len(), "{on:?}");
+    assert_eq!(on.len(), AlertName::ALL.len(), "{on:?}");
     let none = AlertValues::default;
     let some = |text: &str| Some(text.to_owned());
     let overdue = AlertValues {

@@ -3,7 +3,7 @@
 use duly::{StoreError, StoreErrorKind, millis};
 use testkit::{
     disk::PowerDisk,
-    fault::{Call, FailingStore},
+    fault::{FailPoint, FailingStore},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -27,7 +27,7 @@ async fn claims_that_fail_raise_an_alert_and_take_the_store_down_until_they_succ
     let store = FailingStore::new(Arc::new(MemoryStore::new()));
     let bench = Bench::with(store.clone(), rules()).await;
     assert_eq!((on(&bench), up(&bench).await), (vec![], (1.0, 1.0)));
-    store.fail([Call::Claim], StoreErrorKind::Damaged);
+    store.fail([FailPoint::Claim], StoreErrorKind::Damaged);
     bench.duly.send(Message::to("orders/paid")).await.unwrap();
     bench.pass(seconds(4)).await;
     assert_eq!((on(&bench), up(&bench).await), (vec!["not_ready".to_owned()], (0.0, 0.0)));
@@ -44,11 +44,11 @@ async fn claims_that_fail_raise_an_alert_and_take_the_store_down_until_they_succ
 #[tokio::test]
 async fn each_kind_of_call_that_fails_is_told_with_its_part() {
     for (call, part) in [
-        (Call::Looks, "accepting: Looks fails"),
-        (Call::Settle, "claiming: settles fail"),
-        (Call::Sweep, "claiming: sweeps fail"),
+        (FailPoint::Looks, "accepting: Looks fails"),
+        (FailPoint::Settle, "claiming: settles fail"),
+        (FailPoint::Sweep, "claiming: sweeps fail"),
         // Nobody sends afterwards: the failures are forgotten after a while.
-        (Call::Insert, "accepting: inserts fail"),
+        (FailPoint::Insert, "accepting: inserts fail"),
     ] {
         let store = FailingStore::new(Arc::new(MemoryStore::new()));
         let bench = Bench::with(store.clone(), rules()).await;
@@ -72,7 +72,7 @@ async fn each_kind_of_call_that_fails_is_told_with_its_part() {
 async fn an_insert_that_is_never_answered_takes_the_node_down_until_it_is() {
     let store = FailingStore::new(Arc::new(MemoryStore::new()));
     let bench = Bench::with(store.clone(), rules()).await;
-    store.fail([Call::InsertsWait], StoreErrorKind::Unavailable);
+    store.fail([FailPoint::InsertsWait], StoreErrorKind::Unavailable);
     let duly = bench.duly.clone();
     let sent = tokio::spawn(async move { duly.send(Message::to("orders/paid")).await });
     bench.pass(seconds(9)).await;
@@ -99,7 +99,7 @@ async fn inserts_that_fail_for_a_part_of_the_store_leave_the_node_ready_and_degr
     let store = FailingStore::new(Arc::new(MemoryStore::new()));
     let bench = Bench::with(store.clone(), rules()).await;
     store.report(degraded(true));
-    store.fail([Call::Insert], StoreErrorKind::Unavailable);
+    store.fail([FailPoint::Insert], StoreErrorKind::Unavailable);
     for _ in 0..3 {
         bench.duly.send(Message::to("orders/paid")).await.unwrap_err();
     }
@@ -119,7 +119,7 @@ async fn an_insert_that_is_never_answered_takes_a_degraded_node_down_too() {
     let store = FailingStore::new(Arc::new(MemoryStore::new()));
     let bench = Bench::with(store.clone(), rules()).await;
     store.report(degraded(true));
-    store.fail([Call::InsertsWait], StoreErrorKind::Unavailable);
+    store.fail([FailPoint::InsertsWait], StoreErrorKind::Unavailable);
     let duly = bench.duly.clone();
     let sent = tokio::spawn(async move { duly.send(Message::to("orders/paid")).await });
     bench.pass(seconds(12)).await;
@@ -134,7 +134,7 @@ async fn an_insert_that_is_never_answered_takes_a_degraded_node_down_too() {
 async fn more_pending_than_allowed_is_a_limit_and_no_failure() {
     let store = FailingStore::new(Arc::new(MemoryStore::new()));
     let bench = Bench::with(store.clone(), rules()).await;
-    store.fail([Call::Insert], StoreErrorKind::TooMany);
+    store.fail([FailPoint::Insert], StoreErrorKind::TooMany);
     for _ in 0..10 {
         assert!(bench.duly.send(Message::to("orders/paid")).await.is_err());
     }
@@ -219,7 +219,7 @@ async fn an_alert_that_nobody_took_is_posted_again_and_the_next_ones_wait() {
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let store = FailingStore::new(Arc::new(MemoryStore::new()));
     let bench = Bench::with(store.clone(), AlertRules { webhook: Some(url), ..rules() }).await;
-    store.fail([Call::Looks], StoreErrorKind::Unavailable);
+    store.fail([FailPoint::Looks], StoreErrorKind::Unavailable);
     bench.pass(seconds(4)).await;
     assert_eq!(on(&bench), ["not_ready"]);
     let mut ids = std::collections::BTreeSet::new();

@@ -31,7 +31,7 @@ use crate::{
     within::within,
 };
 use batch::Batch;
-use protocol::{Info, Line, PING};
+use protocol::{Line, PING, ServerInfo};
 
 /// The first line of a server is not longer than this.
 const GREETING_MAX: usize = 64 * 1024;
@@ -44,7 +44,7 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 /// takes its connection with it.
 struct Connection {
     link: Link,
-    info: Info,
+    info: ServerInfo,
 }
 
 impl IdleConnection for Connection {
@@ -223,7 +223,7 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 /// Reads the first line of a server. TLS begins after it, so that no more may be read.
-async fn greeting(mut stream: TcpStream) -> io::Result<(TcpStream, Info)> {
+async fn greeting(mut stream: TcpStream) -> io::Result<(TcpStream, ServerInfo)> {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
         if line.len() > GREETING_MAX {

@@ -26,7 +26,7 @@ fn no_limit() -> usize {
 
 /// The INFO line of the server.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Info {
+pub(super) struct ServerInfo {
     #[serde(default = "no_limit")]
     pub(super) max_payload: usize,
     #[serde(default)]
@@ -73,7 +73,7 @@ pub(super) fn next(read: &mut BytesMut) -> io::Result<Option<Line>> {
 }
 
 /// The greeting of a server, in the first line that it sends.
-pub(super) fn info(line: &str) -> io::Result<Info> {
+pub(super) fn info(line: &str) -> io::Result<ServerInfo> {
     let text = line.strip_prefix("INFO ").ok_or_else(|| io::Error::other("this is no NATS server"))?;
     serde_json::from_str(text).map_err(io::Error::other)
 }
@@ -106,7 +106,7 @@ fn unquoted(text: &str) -> Option<String> {
 }
 
 /// CONNECT, and a PING whose answer says that we are in.
-pub(super) fn connect(info: &Info, login: &Login, is_secure: bool) -> io::Result<BytesMut> {
+pub(super) fn connect(info: &ServerInfo, login: &Login, is_secure: bool) -> io::Result<BytesMut> {
     let mut options = json!({
         "verbose": false, "pedantic": false, "tls_required": is_secure, "name": "duly", "lang": "rust",
         "version": env!("CARGO_PKG_VERSION"), "protocol": 1, "headers": true, "echo": false,
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_server_that_names_no_limit_has_none() {
-        let info: Info = serde_json::from_str("{}").unwrap();
+        let info: ServerInfo = serde_json::from_str("{}").unwrap();
         assert_eq!(info.max_payload, usize::MAX);
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use duly_core::{Monotonic, Timestamp};
 
 use super::super::{
-    Shared,
+    SharedEngine,
     background::is_full,
     disk::DiskFile,
     engine::Engine,
@@ -80,7 +80,7 @@ pub(super) fn is_unread(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Unread>())
 }
 
-impl Shared {
+impl SharedEngine {
     /// Splits tables. One that cannot be split now delays no other; returns the error if the disk is full.
     pub(in crate::embedded) fn split_all(&self, tables: Vec<u32>) -> io::Result<Option<io::Error>> {
         let mut full = None;

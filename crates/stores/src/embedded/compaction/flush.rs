@@ -4,7 +4,7 @@ use std::io;
 
 use super::{
     super::{
-        Shared,
+        SharedEngine,
         buffer::Buffer,
         disk::beyond_repair,
         engine::Engine,
@@ -20,7 +20,7 @@ use super::{
 /// A write of at least so many bytes is synced at once.
 const SYNC_BYTES: usize = 256 << 10;
 
-impl Shared {
+impl SharedEngine {
     /// Makes the files of a new table.
     pub(in crate::embedded) fn make_table(&self, kind: TableKind) -> io::Result<u32> {
         let number = self.engine().sequences.file_number();

@@ -8,7 +8,7 @@ use duly_core::Timestamp;
 
 use super::{
     super::{
-        MoveGuard, Shared,
+        MoveGuard, SharedEngine,
         background::is_full,
         buffer::Buffer,
         engine::Engine,
@@ -32,7 +32,7 @@ struct BucketLoad {
     from: u64,
 }
 
-impl Shared {
+impl SharedEngine {
     /// Loads the narrow buckets that have come near.
     pub(in crate::embedded) fn open_narrow(&self) -> io::Result<()> {
         let mut large = VecDeque::new();

@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Shared, damage::Damaged, disk::DiskFile, engine::Engine, entry::Peek, index::Position,
+        SharedEngine, damage::Damaged, disk::DiskFile, engine::Engine, entry::Peek, index::Position,
         lanes::ReleaseKey, options::STEP, table::read_entry,
     },
     RunEntry,
     runs::Source,
 };
 
-impl Shared {
+impl SharedEngine {
     /// Moves near and claimed messages in journal segments before `segment` to runs, so that the segments can be dropped.
     pub(in crate::embedded) fn relocate(&self, segment: u32) -> io::Result<()> {
         let lanes = self.engine().lanes.with_hot();

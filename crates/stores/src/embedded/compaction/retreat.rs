@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use super::{
     super::{
-        Shared,
+        SharedEngine,
         disk::DiskFile,
         engine::Engine,
         entry::Peek,
@@ -16,7 +16,7 @@ use super::{
     blocked::{is_unread, unread},
 };
 
-impl Shared {
+impl SharedEngine {
     /// Moves near messages that are due in buckets not opened yet back to these.
     pub(in crate::embedded) fn retreat(&self) -> io::Result<()> {
         let (lanes, start) = {

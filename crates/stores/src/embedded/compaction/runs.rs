@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        MoveGuard, Shared,
+        MoveGuard, SharedEngine,
         disk::DiskFile,
         engine::Engine,
         entry::Peek,
@@ -63,7 +63,7 @@ enum Weighed {
     More(ReleaseKey),
 }
 
-impl Shared {
+impl SharedEngine {
     /// Writes entries as a run, sorted by lane and release, and adds its extents to the lanes.
     pub(super) fn write_run(
         &self,

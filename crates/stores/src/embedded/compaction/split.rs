@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Shared,
+        SharedEngine,
         background::is_full,
         buffer::Buffer,
         disk::DiskFile,
@@ -22,7 +22,7 @@ use super::{
     garbled,
 };
 
-impl Shared {
+impl SharedEngine {
     /// Opens the buckets that have come near, from the widest to the narrowest. A bucket that finds no room delays no other.
     pub(in crate::embedded) fn open_buckets(&self) -> io::Result<()> {
         let mut full = self.unblock()?;

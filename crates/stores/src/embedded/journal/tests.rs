@@ -5,11 +5,12 @@ use super::{
 
 #[test]
 fn the_numbers_of_records_on_disk_never_change() {
-    let kinds = [Kind::Accepted, Kind::Changed, Kind::Ended, Kind::Lane, Kind::Paused];
+    let kinds =
+        [RecordKind::Accepted, RecordKind::Changed, RecordKind::Ended, RecordKind::Lane, RecordKind::Paused];
     for (number, kind) in (0..).zip(kinds) {
-        assert_eq!((kind as u8, Kind::of(number)), (number, Some(kind)));
+        assert_eq!((kind as u8, RecordKind::of(number)), (number, Some(kind)));
     }
-    assert_eq!(Kind::of(5), None);
+    assert_eq!(RecordKind::of(5), None);
 }
 
 #[test]
@@ -26,7 +27,7 @@ fn a_segment_stays_while_something_in_it_is_alive_and_no_manifest_starts_behind_
     assert_eq!(journal.first_needed(9), Some((4, 2)));
     assert!(journal.count(4, false) && !journal.count(5, true));
     assert_eq!(journal.first_needed(9), Some((9, 5)));
-    journal.add(Kind::Lane, |out| out.extend_from_slice(b"a lane"));
+    journal.add(RecordKind::Lane, |out| out.extend_from_slice(b"a lane"));
     assert!(journal.uncheckpointed() > 0);
     assert_eq!(journal.checkpointed(9), [3, 4]);
     assert_eq!((journal.segment_count(), journal.uncheckpointed()), (1, 0));

@@ -5,7 +5,7 @@ use std::{io, sync::PoisonError};
 use duly_core::store::StoreError;
 
 use super::{
-    super::{Shared, background::is_full, options::ENDED_BYTES_MAX},
+    super::{SharedEngine, background::is_full, options::ENDED_BYTES_MAX},
     Opening, io_error, shared,
 };
 
@@ -14,7 +14,7 @@ use super::{
 const BEHIND_MAX: usize = 8;
 
 /// Writes one part of what replay has gathered to files.
-type Step = fn(&Shared) -> io::Result<()>;
+type Step = fn(&SharedEngine) -> io::Result<()>;
 
 impl Opening<'_> {
     /// Writes what replay has gathered in memory to files, if that exceeds the budgets of an open store. The files do not
@@ -32,14 +32,14 @@ impl Opening<'_> {
         let shared = shared(dir, disk.clone(), engine, claims);
         let steps: [(bool, Step); 4] = [
             (flush, |shared| shared.flush(true)),
-            (dead, Shared::flush_dead),
-            (ended, Shared::write_slices),
-            (spill, Shared::spill),
+            (dead, SharedEngine::flush_dead),
+            (ended, SharedEngine::write_slices),
+            (spill, SharedEngine::spill),
         ];
         for (_, step) in steps.into_iter().filter(|(wanted, _)| *wanted) {
             unless_full(step(&shared)).map_err(|error| io_error("writing what the journal holds", error))?;
         }
-        let Shared { engine, claims, .. } = shared;
+        let SharedEngine { engine, claims, .. } = shared;
         let engine = engine.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Self { dir, disk, names, manifest, engine, claims, staged, damaged })
     }
@@ -53,7 +53,7 @@ fn unless_full(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-impl Shared {
+impl SharedEngine {
     /// Makes a checkpoint at once if the last one is far behind.
     pub(in crate::embedded) fn catch_up(&self) -> io::Result<()> {
         let behind = {

@@ -18,7 +18,7 @@ use duly_core::{
 
 use self::segments::unused_segments;
 use super::{
-    Options, Shared,
+    Options, SharedEngine,
     background::is_full,
     buckets::Buckets,
     buffer::Buffer,
@@ -88,7 +88,7 @@ pub(super) fn open(
     dir: &Path,
     options: Options,
     now: Now,
-) -> Result<(Shared, Box<dyn Send + Sync>), StoreError> {
+) -> Result<(SharedEngine, Box<dyn Send + Sync>), StoreError> {
     let disk = options.disk.clone();
     let lock = disk.lock(dir).map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock => {
@@ -269,16 +269,16 @@ impl<'a> Opening<'a> {
         manifest::publish(&*self.disk, self.dir).map_err(failed)
     }
 
-    fn into_shared(self) -> Shared {
+    fn into_shared(self) -> SharedEngine {
         shared(self.dir, self.disk, self.engine, self.claims)
     }
 }
 
-fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> Shared {
+fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> SharedEngine {
     let steps = engine.stalls.steps();
     let numbers = engine.lanes.iter().map(LaneState::lane);
     let lanes = numbers.filter_map(|lane| Some((lane.clone(), engine.lanes.number(lane)?))).collect();
-    Shared {
+    SharedEngine {
         engine: Mutex::new(engine),
         committer: Condvar::new(),
         background: Condvar::new(),

@@ -11,8 +11,8 @@ use super::{
         engine::read_lane,
         entry::{self, Peek},
         index::Position,
-        journal::{Kind, Segment},
-        segment::{End, FRAME_HEADER, Found, RECORD_HEADER, Record, read_segment},
+        journal::{RecordKind, Segment},
+        segment::{End, FRAME_HEADER, RECORD_HEADER, Record, SegmentEnd, read_segment},
         table::{TableKind, read_all, read_entry},
     },
     Opening, damaged, io_error, numbered,
@@ -109,7 +109,7 @@ impl Opening<'_> {
         Ok(self)
     }
 
-    fn replay_segment(&mut self, number: u32, bytes: &[u8], next: u64) -> Result<Found, StoreError> {
+    fn replay_segment(&mut self, number: u32, bytes: &[u8], next: u64) -> Result<SegmentEnd, StoreError> {
         let salted = number >= self.manifest.salted_from;
         let mut fault = None;
         let found = read_segment(bytes, number, salted, next, |record| {
@@ -145,12 +145,12 @@ impl Opening<'_> {
     fn apply(&mut self, segment: u32, record: &Record<'_>) -> Result<(), StoreError> {
         let counted = record.frame >= self.manifest.journal.next_frame;
         match record.kind {
-            Kind::Accepted | Kind::Changed => {
+            RecordKind::Accepted | RecordKind::Changed => {
                 let position = Position::new(segment, record.offset);
-                self.apply_entry(position, record.body, counted && record.kind == Kind::Accepted)
+                self.apply_entry(position, record.body, counted && record.kind == RecordKind::Accepted)
             }
-            Kind::Ended => self.apply_end(segment, record.body, counted),
-            Kind::Lane => {
+            RecordKind::Ended => self.apply_end(segment, record.body, counted),
+            RecordKind::Lane => {
                 let (number, lane) =
                     read_lane(record.body).ok_or_else(|| damaged("a lane in the journal cannot be read"))?;
                 // A smaller number that is not known belongs to a lane that was forgotten.
@@ -160,7 +160,7 @@ impl Opening<'_> {
                 self.engine.lanes.named_in(number, segment);
                 Ok(())
             }
-            Kind::Paused => {
+            RecordKind::Paused => {
                 let number =
                     record.body.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
                 if let Some(number) = number
@@ -286,7 +286,7 @@ impl Opening<'_> {
 }
 
 /// A frame is bad, and the journal goes on after it.
-fn bad_frame(name: &str, at: u64, found: &Found, last: Option<&LastFrame>) -> StoreError {
+fn bad_frame(name: &str, at: u64, found: &SegmentEnd, last: Option<&LastFrame>) -> StoreError {
     let what = match last {
         // The frames here are whole, and one that should be before them is missing.
         Some(last) if found.last.is_none() => format!(

@@ -4,21 +4,21 @@ use super::*;
 use crate::servers::{mysql, postgres, proxy::Proxy};
 
 /// One kind of server, and the words of its errors.
-struct Kind<E: Engine + 'static> {
+struct DatabaseKind<E: Engine + 'static> {
     installed: fn() -> bool,
     shared: fn() -> &'static Database<E>,
     no_such_table: &'static str,
     connection_lost: &'static str,
 }
 
-const MYSQL: Kind<mysql::Options> = Kind {
+const MYSQL: DatabaseKind<mysql::Options> = DatabaseKind {
     installed: mysql::installed,
     shared: mysql::shared,
     no_such_table: "doesn't exist",
     connection_lost: "Lost connection",
 };
 
-const POSTGRES: Kind<postgres::Options> = Kind {
+const POSTGRES: DatabaseKind<postgres::Options> = DatabaseKind {
     installed: postgres::installed,
     shared: postgres::shared,
     no_such_table: "does not exist",
@@ -52,7 +52,7 @@ on_each! {
     a_commit_is_kept_if_its_answer_is_lost_and_not_if_it_never_came,
 }
 
-fn what_is_committed_and_the_port_stay_over_a_kill<E: Engine>(_: Kind<E>) {
+fn what_is_committed_and_the_port_stay_over_a_kill<E: Engine>(_: DatabaseKind<E>) {
     let server = Database::<E>::single();
     let (url, port, pid) = (server.database("kept"), server.port(), server.pid());
     server.run_in(&url, "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (7)");
@@ -64,7 +64,7 @@ fn what_is_committed_and_the_port_stay_over_a_kill<E: Engine>(_: Kind<E>) {
     assert!(server.try_run_in(&url, "SELECT 1").is_err());
 }
 
-fn databases_of_the_shared_server_are_apart<E: Engine>(kind: Kind<E>) {
+fn databases_of_the_shared_server_are_apart<E: Engine>(kind: DatabaseKind<E>) {
     let shared = kind.shared;
     let (one, two) = (shared().fresh_database(), shared().fresh_database());
     assert_ne!(one, two);
@@ -73,7 +73,7 @@ fn databases_of_the_shared_server_are_apart<E: Engine>(kind: Kind<E>) {
     assert_eq!(shared().url(), std::thread::spawn(move || shared().url()).join().unwrap());
 }
 
-fn a_panic_kills_the_server<E: Engine>(_: Kind<E>) {
+fn a_panic_kills_the_server<E: Engine>(_: DatabaseKind<E>) {
     let (sender, receiver) = std::sync::mpsc::channel();
     let test = std::thread::spawn(move || {
         let server = Database::<E>::single();
@@ -86,7 +86,7 @@ fn a_panic_kills_the_server<E: Engine>(_: Kind<E>) {
     assert!(!folder.exists());
 }
 
-fn a_commit_is_kept_if_its_answer_is_lost_and_not_if_it_never_came<E: Engine>(kind: Kind<E>) {
+fn a_commit_is_kept_if_its_answer_is_lost_and_not_if_it_never_came<E: Engine>(kind: DatabaseKind<E>) {
     let server = (kind.shared)();
     let database = server.fresh_database();
     server.run_in(&database, "CREATE TABLE t (id INT)");

@@ -24,13 +24,13 @@ use trap::{Moment, SeenBytes, Trap};
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     swallows: AtomicBool,
     /// Whoever comes is sent away.
     shut: AtomicBool,
@@ -58,7 +58,7 @@ impl Proxy {
     }
 
     fn between(here: SocketAddr, port: u16) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             swallows: AtomicBool::new(false),
             shut: AtomicBool::new(false),
             held: watch::Sender::new(false),
@@ -165,7 +165,7 @@ impl Proxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     /// Before the client can see it, and when the server has done its part.
     fn breaks(&self) {
         if self.will_hold.swap(false, Ordering::SeqCst) {
@@ -185,7 +185,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, to: SocketAddr, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, to: SocketAddr, shared: Arc<ProxyState>) {
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
         if shared.shut.load(Ordering::SeqCst) {
@@ -203,7 +203,7 @@ async fn accept(listener: TcpListener, to: SocketAddr, shared: Arc<Shared>) {
     }
 }
 
-async fn join(client: TcpStream, to: SocketAddr, shared: &Shared) -> io::Result<()> {
+async fn join(client: TcpStream, to: SocketAddr, shared: &ProxyState) -> io::Result<()> {
     let server = TcpStream::connect(to).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -219,7 +219,7 @@ async fn join(client: TcpStream, to: SocketAddr, shared: &Shared) -> io::Result<
 async fn requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    shared: &Shared,
+    shared: &ProxyState,
     ends: &AtomicBool,
 ) -> io::Result<()> {
     let mut held = shared.held.subscribe();
@@ -248,7 +248,7 @@ async fn requests(
 async fn answers(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    shared: &Shared,
+    shared: &ProxyState,
     ends: &AtomicBool,
 ) -> io::Result<()> {
     let mut held = shared.held.subscribe();

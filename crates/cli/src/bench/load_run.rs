@@ -32,7 +32,7 @@ pub(super) struct Counts {
     last_us: AtomicU64,
 }
 
-pub(super) struct Shared {
+pub(super) struct LoadRun {
     pub(super) client: Client,
     pub(super) plan: Plan,
     pub(super) ledger: Option<Ledger>,
@@ -53,7 +53,7 @@ pub(super) struct Shared {
     pub(super) ticket: AtomicU64,
 }
 
-impl Shared {
+impl LoadRun {
     /// Whether sending is over.
     pub(super) fn over(&self) -> bool {
         self.stop.load(Relaxed) || self.began.elapsed() >= self.duration
