@@ -147,7 +147,7 @@ impl SharedEngine {
         let bytes = read_all(&*keys, 0, keys_len)?;
         let mut found = Survey::of(&UnreadPart::damaged(table, from..end));
         for some in keys_in(&bytes, table, from..end).chunks(STEP) {
-            found.look(&*data, some);
+            found.check(&*data, some);
             self.quarantine_all(std::mem::take(&mut found.damaged));
             self.steps.finish_step();
             if let Some(unreadable) = found.unreadable {
@@ -174,7 +174,7 @@ impl SharedEngine {
         };
         let mut found = Survey::of(part);
         for some in keys.chunks(STEP) {
-            let is_enough = found.look(&*data, some);
+            let is_enough = found.check(&*data, some);
             self.quarantine_all(std::mem::take(&mut found.damaged));
             if is_enough {
                 break;

@@ -82,13 +82,13 @@ impl Survey {
 
     /// Looks at the next entries, in the order of their positions. Returns whether enough is known: where the part goes on, and what the
     /// disk cannot read before that.
-    pub(super) fn look(&mut self, data: &dyn DiskFile, keys: &[KeyRecord]) -> bool {
+    pub(super) fn check(&mut self, data: &dyn DiskFile, keys: &[KeyRecord]) -> bool {
         for key in keys {
             let at = key.position(self.part.table).offset();
             if at < self.skip_to {
                 continue;
             }
-            match look_at(data, self.part.table, key) {
+            match check_entry(data, self.part.table, key) {
                 Ok(Ok(next)) => {
                     if let Some(unreadable) = &mut self.unreadable {
                         unreadable.range.end = at;
@@ -122,7 +122,7 @@ pub(super) fn keys_in(key_bytes: &[u8], table: u32, part: Range<u64>) -> Vec<Key
 }
 
 /// The release key of an entry, or the entry as a damaged one. An error if the disk cannot read it.
-fn look_at(data: &dyn DiskFile, table: u32, key: &KeyRecord) -> io::Result<Result<ReleaseKey, Damaged>> {
+fn check_entry(data: &dyn DiskFile, table: u32, key: &KeyRecord) -> io::Result<Result<ReleaseKey, Damaged>> {
     let position = key.position(table);
     let read = match read_entry(data, position) {
         Ok(bytes) => Peek::framed(&bytes).and_then(ReleaseKey::of).ok(),

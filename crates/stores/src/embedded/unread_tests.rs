@@ -1,4 +1,4 @@
-//! Parts of a backlog that the disk cannot read: they wait, are told, and hold up nothing.
+//! Parts of a backlog that the disk cannot read: they wait, are reported, and hold up nothing.
 
 use std::{
     collections::BTreeSet,
@@ -78,7 +78,7 @@ fn missing(came: &BTreeSet<MessageId>) -> Vec<MessageId> {
 }
 
 /// What health says, and how many messages wait for the disk.
-fn told(bed: &Bed) -> (Option<String>, u64) {
+fn reported(bed: &Bed) -> (Option<String>, u64) {
     let degraded = bed.shared.engine().health().degraded;
     (degraded.map(|error| error.what), bed.shared.metrics().unread)
 }
@@ -99,7 +99,7 @@ fn what_the_disk_cannot_read_of_a_backlog_waits_and_is_told_and_all_else_goes_ou
         assert!(!waiting.is_empty() && waiting.len() < 100, "{} of {OF_WORK} wait", waiting.len());
         let other = claim_all(&bed, CLAIMED_MS, "other").await;
         assert_eq!(other.len() as u64, COUNT - OF_WORK, "whatever is beside them");
-        let (degraded, unread) = told(&bed);
+        let (degraded, unread) = reported(&bed);
         let degraded = degraded.unwrap();
         assert_eq!(unread, waiting.len() as u64);
         for word in [format!("table-{table}.data"), "a bad sector".into(), format!("{unread} messages")] {
@@ -120,7 +120,7 @@ fn what_the_disk_cannot_read_of_a_backlog_waits_and_is_told_and_all_else_goes_ou
         assert_eq!(reads(), before);
         assert!(bed.claim(AGAIN_MS, "work", 100).await.messages.is_empty());
         assert!(reads() > before, "the disk still cannot");
-        assert_eq!(told(&bed).1, unread);
+        assert_eq!(reported(&bed).1, unread);
 
         *locked(&disk.bad) = None;
         assert!(bed.claim(AGAIN_MS, "work", 100).await.messages.is_empty(), "it was read a moment ago");
@@ -129,7 +129,7 @@ fn what_the_disk_cannot_read_of_a_backlog_waits_and_is_told_and_all_else_goes_ou
         assert_eq!(swept.next[0].1, now(0).wall(), "a sweep says that it is time");
         let rest = claim_all(&bed, AGAIN_MS + 10_000, "work").await;
         assert_eq!(rest.into_iter().collect::<Vec<_>>().len(), waiting.len());
-        assert_eq!(told(&bed), (None, 0));
+        assert_eq!(reported(&bed), (None, 0));
         assert_eq!(bed.shared.engine().damaged.total(), 0, "nothing was damaged");
     });
 }
@@ -156,14 +156,14 @@ fn a_folder_opens_although_the_disk_cannot_read_the_beginning_of_a_backlog() {
         drop(bed);
         fail_reads(&disk, table, bytes.start..bytes.start + BAD_BYTES);
         let bed = open(dir.path(), &disk);
-        let (degraded, unread) = told(&bed);
+        let (degraded, unread) = reported(&bed);
         assert!(degraded.unwrap().contains("a bad sector") && unread > 0);
         let mut came = claim_all(&bed, CLAIMED_MS, "work").await;
-        assert_eq!((missing(&came).len() as u64, told(&bed).1), (unread, unread));
+        assert_eq!((missing(&came).len() as u64, reported(&bed).1), (unread, unread));
         assert_eq!(claim_all(&bed, CLAIMED_MS, "other").await.len() as u64, COUNT - OF_WORK);
         *locked(&disk.bad) = None;
         came.append(&mut claim_all(&bed, AGAIN_MS, "work").await);
-        assert_eq!((missing(&came), told(&bed)), (Vec::new(), (None, 0)));
+        assert_eq!((missing(&came), reported(&bed)), (Vec::new(), (None, 0)));
     });
 }
 
@@ -176,7 +176,7 @@ fn what_is_merged_out_of_an_unread_part_comes_once_and_degrades_nothing() {
         let (table, bytes) = first_extent(&bed);
         fail_reads(&disk, table, bytes.start..bytes.start + BAD_BYTES);
         let mut came = BTreeSet::new();
-        while told(&bed).1 == 0 {
+        while reported(&bed).1 == 0 {
             let messages = bed.claim(CLAIMED_MS, "work", 10).await.messages;
             let settlement = Settlement::Delivered { receipt: None };
             let done = messages
@@ -189,7 +189,7 @@ fn what_is_merged_out_of_an_unread_part_comes_once_and_degrades_nothing() {
         bed.shared.engine().options.chunk_bytes = 1 << 20;
         bed.shared.merge_runs(0).unwrap();
         assert_eq!(bed.shared.engine().tables.get(table).map_or(0, Table::live), 0, "all of it was merged");
-        assert_eq!(told(&bed), (None, 0));
+        assert_eq!(reported(&bed), (None, 0));
         came.append(&mut claim_all(&bed, CLAIMED_MS, "work").await);
         assert_eq!(missing(&came), []);
     });
@@ -208,6 +208,6 @@ fn an_unread_part_in_whose_lane_nothing_waits_any_more_degrades_nothing() {
         let cancelled = bed.shared.cancel(now(CLAIMED_MS), &waiting).await.unwrap();
         assert!(cancelled.iter().all(|one| *one == Changed::Done { maybe_delivered: false }));
         bed.shared.sweep(now(CLAIMED_MS), &[]).await.unwrap();
-        assert_eq!(told(&bed), (None, 0));
+        assert_eq!(reported(&bed), (None, 0));
     });
 }

@@ -78,14 +78,14 @@ fn blocked_clients(server: &Redis) -> usize {
 
 /// What a node does besides taking messages.
 #[derive(Debug, Clone, Copy)]
-enum Work {
+enum NodeTask {
     Health,
     Delivery,
     Changes,
     Upkeep,
 }
 
-impl Work {
+impl NodeTask {
     async fn do_on(self, store: &RedisStore, number: u64) {
         match self {
             Self::Health => {
@@ -130,7 +130,7 @@ fn a_replica_that_hangs_stops_no_call_but_those_that_wait_for_it() {
         store.sweep(now(0), &[lane("work")]).await.unwrap();
         store.health().await.whole().unwrap();
         replica.pause();
-        for work in [Work::Health, Work::Delivery, Work::Changes, Work::Upkeep] {
+        for work in [NodeTask::Health, NodeTask::Delivery, NodeTask::Changes, NodeTask::Upkeep] {
             let mut tries = 0..TRIES_MAX;
             let is_first = loop {
                 let Some(number) = tries.next() else { break false };

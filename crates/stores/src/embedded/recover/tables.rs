@@ -97,7 +97,7 @@ impl Opening<'_> {
             let start = |keys: &[KeyRecord]| keys[0].position(number).offset();
             let end = stretches.peek().map_or(len, |next| start(next));
             let mut found = Survey::of(&UnreadPart::damaged(number, start(keys)..end));
-            found.look(data, keys);
+            found.check(data, keys);
             // They are quarantined once the index has them.
             self.damaged.append(&mut found.damaged);
             self.engine.add_surveyed(keys, found, end);
