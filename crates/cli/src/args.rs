@@ -15,7 +15,7 @@ use super::{
     version,
     arg_required_else_help = true,
     after_help = "First steps:
-  duly demo                          see it work, in ten seconds
+  duly demo                          see it work, in less than half a minute
   duly serve                         start it
   duly send order 'hello' --in 5s    a message for later
   duly receive order --wait 10s --ack
