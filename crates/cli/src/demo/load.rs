@@ -48,11 +48,11 @@ pub(super) struct Accepted {
 
 /// The senders at work. Dropped, they end.
 pub(super) struct Load {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLoad>,
     senders: JoinSet<Result<(), Failure>>,
 }
 
-struct Shared {
+struct SharedLoad {
     wanted: u64,
     longest: Duration,
     began: Instant,
@@ -65,7 +65,7 @@ impl Load {
     /// Begins to send `wanted` messages, for so long at most.
     pub(super) fn start(client: &Client, wanted: u64, longest: Duration, bar: Progress) -> Self {
         let (next, accepted) = Default::default();
-        let shared = Arc::new(Shared { wanted, longest, began: clock::instant(), next, accepted, bar });
+        let shared = Arc::new(SharedLoad { wanted, longest, began: clock::instant(), next, accepted, bar });
         let mut senders = JoinSet::new();
         for _ in 0..SENDERS {
             let (client, shared) = (client.clone(), shared.clone());
@@ -97,7 +97,7 @@ impl Load {
     }
 }
 
-impl Shared {
+impl SharedLoad {
     async fn send(&self, mut direct: Direct) -> Result<(), Failure> {
         loop {
             let from = self.next.fetch_add(BATCH, Relaxed);
