@@ -18,7 +18,10 @@ COPY --from=build /src/target/release/duly /usr/local/bin/duly
 USER duly
 VOLUME /data
 EXPOSE 7380
-HEALTHCHECK CMD ["duly", "stats", "--quiet"]
+# Asks /readyz: healthy is a server that could accept and deliver a message now, for what starts or sends after it (Compose's `service_healthy`,
+# a proxy). Docker restarts nothing that is unhealthy. What does (Swarm, podman's --health-on-failure) asks /livez instead, by
+# `duly health --live`: a restart mends neither a full disk nor a database that is away. An answer takes up to five seconds.
+HEALTHCHECK --interval=5s --timeout=10s --start-period=60s --retries=3 CMD ["duly", "health", "--quiet"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["duly"]
 CMD ["serve", "--listen", "0.0.0.0:7380", "--data", "/data"]

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use super::{
     Failure, ack, backup, bench, cancel, completions, config, connect::Global, dead, demo, doctor, fire,
-    forecast, get, import, levels, ls, man, migrate_store, nodes, pause, queues, receive, reschedule, resume,
-    send, serve, sinks, stats, tail, token,
+    forecast, get, health, import, levels, ls, man, migrate_store, nodes, pause, queues, receive, reschedule,
+    resume, send, serve, sinks, stats, tail, token,
 };
 
 /// Delayed messages that are never early and never lost
@@ -15,7 +15,7 @@ use super::{
     version,
     arg_required_else_help = true,
     after_help = "First steps:
-  duly demo                          see it work, in ten seconds
+  duly demo                          see it work, in less than half a minute
   duly serve                         start it
   duly send order 'hello' --in 5s    a message for later
   duly receive order --wait 10s --ack
@@ -52,6 +52,7 @@ pub(crate) enum Verb {
     Nodes(nodes::Nodes),
     Levels(levels::Levels),
     Stats(stats::Totals),
+    Health(health::Probe),
     Forecast(forecast::Ahead),
     Tail(tail::Tail),
     Import(import::Import),
@@ -97,6 +98,7 @@ impl Line {
             Verb::Nodes(verb) => verb.run(&client()?, out).await,
             Verb::Levels(verb) => verb.run(&client()?, out).await,
             Verb::Stats(verb) => verb.run(&client()?, out).await,
+            Verb::Health(verb) => verb.run(client()?, out).await,
             Verb::Forecast(verb) => verb.run(&client()?, out).await,
             Verb::Tail(verb) => verb.run(&client()?, out).await,
             Verb::Import(verb) => verb.run(&client()?, out).await,

@@ -18,6 +18,7 @@ mod files;
 mod fire;
 mod forecast;
 mod get;
+mod health;
 mod import;
 mod input;
 mod levels;

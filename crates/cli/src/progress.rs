@@ -1,10 +1,13 @@
 //! How far long work is, for a terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Write;
 
-use super::Output;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use super::{Output, clock};
 
 /// A bar on a terminal; nothing anywhere else.
+#[derive(Clone)]
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
@@ -26,14 +29,20 @@ impl Progress {
         Self::with(out, Some(count), "{bar:30} {human_pos} of {human_len} messages, {per_sec}, {eta} left")
     }
 
+    /// One that leaves room for its numbers in 80 columns.
+    pub(crate) fn of_accepted(out: &Output, count: u64) -> Self {
+        Self::with(out, Some(count), "{bar:24} {human_pos} of {human_len} accepted, {rate} a second")
+    }
+
     fn with(out: &Output, size: Option<u64>, template: &str) -> Self {
         // Hides itself where stderr is no terminal.
         let target =
             if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) };
         let bar = ProgressBar::with_draw_target(size, target);
-        bar.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.with_key("rate", |state: &ProgressState, line: &mut dyn Write| {
+            let _ = line.write_str(&clock::grouped(state.per_sec() as u64));
+        }));
         Self { bar }
     }
 

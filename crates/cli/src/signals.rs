@@ -15,20 +15,31 @@ pub(crate) fn outlive_file_limit() -> Result<(), Failure> {
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     pub(crate) fn new() -> Result<Self, Failure> {
-        let listen =
-            |kind| signal(kind).map_err(|e| Failure::failed(format!("cannot listen to signals: {e}")));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hangup: None })
+    }
+
+    /// The same, and SIGHUP, which a terminal sends when it is closed.
+    pub(crate) fn with_hangup() -> Result<Self, Failure> {
+        Ok(Self { hangup: Some(listen(SignalKind::hangup())?), ..Self::new()? })
     }
 
     /// Waits for the next.
     pub(crate) async fn next(&mut self) {
+        let Self { terminate, interrupt, hangup } = self;
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            Some(_) = async { hangup.as_mut()?.recv().await } => {}
         }
     }
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|e| Failure::failed(format!("cannot listen to signals: {e}")))
 }

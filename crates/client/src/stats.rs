@@ -66,6 +66,15 @@ impl Client {
         serde_json::from_slice(&body).map_err(|_| Error::refused(status, &body, self.url()))
     }
 
+    /// Whether the process of the node answers, whatever its store does: what [`ready`](Self::ready) is to those who send messages, this is to
+    /// those who restart the node.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
+    pub async fn live(&self) -> Result<(), Error> {
+        let (status, body) = self.raw("/livez").await?;
+        if status.is_success() { Ok(()) } else { Err(Error::refused(status, &body, self.url())) }
+    }
+
     /// The metrics of the node, as Prometheus reads them.
     ///
     /// Cancel safety: dropped midway, nothing has changed.

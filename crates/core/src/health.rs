@@ -58,6 +58,8 @@ pub struct StoreMetrics {
     pub full: bool,
     /// Messages found unreadable since the store was opened. They are dead letters, or pending and never claimed.
     pub damaged: u64,
+    /// Due messages that wait because the disk cannot read them now. They are claimed once it can.
+    pub unread: u64,
     /// The claims log was missing when the store was opened: what was in flight then may be delivered again without a counted attempt.
     pub claims_log_missing: bool,
     /// Lanes in memory: those with messages, and those that had some a while ago.

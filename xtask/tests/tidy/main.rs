@@ -11,6 +11,7 @@ mod growth;
 mod links;
 mod names;
 mod packages;
+mod probes;
 mod rules;
 mod sources;
 mod stores;

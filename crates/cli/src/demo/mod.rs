@@ -1,111 +1,174 @@
-//! `duly demo`: the whole thing alive, in a few seconds.
+//! `duly demo`: the whole thing alive, in less than half a minute.
 //!
 //! A real server on a temporary store; everything below talks to it over HTTP, as any program would.
 
-mod hook;
+mod footprint;
+mod load;
 mod narrator;
-mod story;
+mod orders;
+mod outage;
+mod receiver;
+mod stay;
 mod summary;
-mod worker;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
-use duly::{Levels, SinkName, SinkOptions};
+use duly::{SinkName, SinkOptions};
 use duly_sinks::{Secret, SinkConfig, WebhookConfig, webhook::AllowPrivate};
-use tokio::sync::mpsc;
+use tempfile::TempDir;
 
-use self::{narrator::Narrator, summary::Summary};
-use super::{Failure, Output, Tint};
-use duly_client::Client;
+use self::{load::Load, narrator::Narrator, receiver::Receiver, stay::Stay, summary::Summary};
+use super::{Failure, Output, Tint, clock, input, progress::Progress, signals::Signals};
+use duly_client::{Client, wire::TotalsAnswer};
 use duly_server::{
     config::{Config, SinkSetup, StoreSetup},
-    serve,
+    serve::{self, Running},
 };
 
-/// The story takes six seconds; a machine that needs five times that has a fault to tell of.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SINK: &str = "hooks";
 
-/// See it work: a server on a temporary store, messages sent and received before your eyes
+/// See it work: a server on a temporary store, and messages that are cancelled, delivered and outlast an outage
 #[derive(Debug, Args)]
-#[command(after_help = "Needs nothing and leaves nothing behind. Exit code 0: everything came as promised.")]
-pub(crate) struct Demo {}
+#[command(after_help = "Examples:
+  duly demo
+  duly demo --stay
+  duly demo --messages 10000 -o json | jq .background.per_second
 
-/// An event of the demo.
-#[derive(Debug)]
-enum DemoEvent {
-    /// It was delivered. `late_us`: if this was its first attempt.
-    Delivered { id: String, attempt: u32, late_us: Option<u64>, by: &'static str },
-    /// The worker nacked it.
-    Released { id: String, attempt: u32, again: Duration },
-    /// It was cancelled in time.
-    Cancelled { id: String },
-    /// It was fired.
-    Fired { id: String },
-    /// It was delivered before its due time, which must never happen.
-    Early { id: String },
-    /// Part of the demo itself failed.
-    Broken(Failure),
+Needs nothing and leaves nothing behind: the server has a port and a temporary folder (TMPDIR) of its own. Every number is measured.
+On a terminal the server and its console stay for a minute afterwards. Exit code 0: everything came as promised.")]
+pub(crate) struct Demo {
+    /// Keep the server and its console for so long afterwards, 0 for not at all; without DELAY until Ctrl-C
+    #[arg(long, value_name = "DELAY", value_parser = input::span)]
+    stay: Option<Option<Duration>>,
+
+    /// Messages to accept in the background; it stops after 12 seconds, however many they are
+    #[arg(long, default_value_t = 1_000_000, value_name = "COUNT",
+        value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    messages: u64,
+}
+
+/// The server under demonstration, and what it writes to.
+struct Stage {
+    folder: TempDir,
+    server: Running,
 }
 
 impl Demo {
     pub(crate) async fn run(self, out: &Output) -> Result<(), Failure> {
-        let folder = tempfile::tempdir().map_err(|e| {
-            Failure::failed(format!("cannot make a temporary folder: {e}; is TMPDIR writable?"))
-        })?;
-        let (seen, sight) = mpsc::unbounded_channel();
-        let hook = hook::listen(seen.clone()).await?;
-        let server = serve::start(settings(folder.path().to_owned(), hook)?)
-            .await
-            .map_err(|e| Failure::failed(e.to_string()))?;
-        let url = server.url();
-        out.note(&format!(
-            "A server of its own at {}, on a temporary store. Watch:\n",
-            out.tint_words(Tint::Bold, &url)
-        ));
-        let client = Client::new(&url)?;
-        let worker = tokio::spawn(worker::run(client.clone(), seen.clone()));
-        let story = story::run(&client, Narrator::new(out), seen, sight);
-        let result = tokio::select! {
-            result = tokio::time::timeout(PATIENCE, story) => {
-                result.unwrap_or_else(|_| Err(Failure::failed("not everything came in time")))
-            }
-            _ = tokio::signal::ctrl_c() => Err(Failure::failed("interrupted")),
+        // Before there is a folder: from here on a signal ends the demo in its own way, which leaves nothing behind.
+        let mut signals = Signals::with_hangup()?;
+        let receiver = Receiver::start()?;
+        let stage = Stage::start(receiver.addr()).await?;
+        let shown = tokio::select! {
+            shown = self.show(&stage, receiver, out) => shown,
+            () = signals.next() => Err(Failure::failed("interrupted")),
         };
-        worker.abort();
-        let stopped = server.stop().await.map_err(|e| Failure::failed(e.to_string()));
-        let summary = result?;
-        stopped?;
-        finish(out, &summary)
+        if shown.is_ok() {
+            Stay::new(self.stay, out).end(out, &stage.server.url(), &mut signals).await;
+        }
+        let ended = stage.end().await;
+        shown.and(ended)
+    }
+
+    async fn show(&self, stage: &Stage, receiver: Receiver, out: &Output) -> Result<(), Failure> {
+        let url = stage.server.url();
+        let client = Client::new(&url)?;
+        let (url, version) = (out.tint_words(Tint::Bold, &url), env!("CARGO_PKG_VERSION"));
+        out.note(&format!("Duly {version}: a real server at {url}, on a temporary store"));
+        let mut narrator = Narrator::new(out);
+        let work = orders::paid(&client, &narrator);
+        let withdrawn_before_due_ms = narrator.step(1, "An order that is paid in time", work).await?;
+        let work = orders::unpaid(&client, &narrator);
+        let unpaid_late_ms = narrator.step(2, "An order that nobody pays", work).await?;
+
+        // Only now: how late an order is beside this load, the last one shows.
+        let wanted = self.messages.min(footprint::messages_max(stage.folder.path()));
+        let bar = Progress::of_accepted(out, wanted);
+        narrator.above(bar.clone());
+        let load = Load::start(&client, wanted, load::LONGEST, bar);
+        let work = outage::run(&client, &narrator, receiver);
+        let outage = narrator.step(3, "A receiver that goes away and comes back", work).await?;
+        let work = async {
+            if wanted < self.messages {
+                narrator.line(Tint::Yellow, "limited", &limited(wanted));
+            }
+            let background = load.finish(&narrator, &stage.data()).await?;
+            let late_ms = orders::among_others(&client, &narrator).await?;
+            Ok((background, late_ms, final_totals(&client).await?))
+        };
+        let title = format!("Meanwhile, {} messages in the background", clock::grouped(wanted));
+        let (background, among_others_late_ms, totals) = narrator.step(4, &title, work).await?;
+        let summary = Summary {
+            withdrawn_before_due_ms,
+            unpaid_late_ms,
+            outage,
+            background,
+            among_others_late_ms,
+            totals,
+        };
+        out.note("");
+        out.answer(&summary, |summary| summary.to_text(out))?;
+        summary.check()
     }
 }
 
-fn settings(data: std::path::PathBuf, hook: SocketAddr) -> Result<Config, Failure> {
+fn limited(wanted: u64) -> String {
+    format!("to {}: the disk of the temporary folder is small", clock::grouped(wanted))
+}
+
+/// The totals, once the last delivery is in them: a webhook has its message a moment before Duly knows.
+async fn final_totals(client: &Client) -> Result<TotalsAnswer, Failure> {
+    loop {
+        let totals = client.stats().await?.totals;
+        if totals.in_flight == 0 && totals.delivered >= Summary::delivered() {
+            return Ok(totals);
+        }
+        clock::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+impl Stage {
+    async fn start(receiver: SocketAddr) -> Result<Self, Failure> {
+        let folder = tempfile::Builder::new().prefix("duly-demo-").tempdir();
+        let folder = folder.map_err(|e| {
+            Failure::failed(format!("cannot make a temporary folder: {e}; is TMPDIR writable?"))
+        })?;
+        let config = settings(data(&folder), receiver)?;
+        let server = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
+        Ok(Self { folder, server })
+    }
+
+    fn data(&self) -> PathBuf {
+        data(&self.folder)
+    }
+
+    async fn end(self) -> Result<(), Failure> {
+        let stopped = self.server.stop().await.map_err(|e| Failure::failed(e.to_string()));
+        let path = self.folder.path().display().to_string();
+        let removed = self.folder.close().map_err(|e| Failure::failed(format!("cannot remove {path}: {e}")));
+        stopped.and(removed)
+    }
+}
+
+fn data(folder: &TempDir) -> PathBuf {
+    folder.path().join("data")
+}
+
+fn settings(data: PathBuf, receiver: SocketAddr) -> Result<Config, Failure> {
     let webhook = WebhookConfig {
-        url: Some(Secret::new(format!("http://{hook}/"))),
+        url: Some(Secret::new(format!("http://{receiver}/"))),
         // The receiver is this process: without this, addresses of this machine are refused.
         allow_private: AllowPrivate::All,
         ..WebhookConfig::default()
     };
-    let name = SinkName::parse(story::SINK).map_err(|fault| Failure::failed(fault.to_string()))?;
+    let name = SinkName::parse(SINK).map_err(|fault| Failure::failed(fault.to_string()))?;
     let setup = SinkSetup { options: SinkOptions::default(), config: SinkConfig::Webhook(webhook) };
     Ok(Config {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         store: StoreSetup::in_folder(data),
         sinks: [(name, setup)].into(),
-        levels: Levels::none().set(story::LEVEL, Duration::from_secs(3)),
         node: "demo".into(),
         ..Config::default()
     })
-}
-
-fn finish(out: &Output, summary: &Summary) -> Result<(), Failure> {
-    out.note("");
-    out.answer(summary, |summary| summary.to_text(out))?;
-    summary.check()?;
-    out.note(&format!(
-        "\n{}\n  duly serve\n  duly send order 'hello' --in 5s\n  duly receive order --wait 10s --ack",
-        out.tint_words(Tint::Bold, "Everything came as promised. Now yourself:")
-    ));
-    Ok(())
 }

@@ -1,80 +1,64 @@
 //! The summary of a demo.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use crate::{Failure, Output, Tint, bench::Histogram};
+use super::{
+    load::Accepted,
+    outage::{NOTICES, Outage},
+};
+use crate::{Failure, Output, Tint, clock};
 use duly_client::wire::TotalsAnswer;
 
-/// The counts of a demo.
+/// The three orders, and the first notice before the outage.
+const OTHERS: u64 = 4;
+
+/// What was measured.
 #[derive(Default, Serialize)]
 pub(super) struct Summary {
-    pub(super) sent: u64,
-    pub(super) delivered: u64,
-    pub(super) retried: u64,
-    pub(super) cancelled: u64,
-    pub(super) fired: u64,
-    pub(super) dead: u64,
-    pub(super) replayed: u64,
-    pub(super) early: u64,
-    #[serde(rename = "lateness", serialize_with = "quantiles")]
-    pub(super) late: Histogram,
+    /// How long before its time the message of the paid order was cancelled.
+    pub(super) withdrawn_before_due_ms: f64,
+    /// How late the message of the unpaid order came.
+    pub(super) unpaid_late_ms: f64,
+    pub(super) outage: Outage,
+    pub(super) background: Accepted,
+    /// How late a message came among those of the background.
+    pub(super) among_others_late_ms: f64,
     pub(super) totals: TotalsAnswer,
-}
-
-fn quantiles<S: Serializer>(late: &Histogram, to: S) -> Result<S::Ok, S::Error> {
-    late.quantiles().serialize(to)
 }
 
 impl Summary {
     pub(super) fn to_text(&self, out: &Output) -> String {
-        let mut rows = out.table(&["WHAT", ">COUNT"]);
-        for (what, count) in [
-            ("sent", self.sent),
-            ("delivered", self.delivered),
-            ("retried", self.retried),
-            ("cancelled", self.cancelled),
-            ("fired", self.fired),
-            ("dead", self.dead),
-            ("replayed", self.replayed),
-        ] {
-            rows.row([what.to_owned(), count.to_string()]);
-        }
-        let late = self.late.quantiles();
-        let (tint, totals) =
-            if self.totals.balanced { (Tint::Green, "balanced") } else { (Tint::Red, "NOT balanced") };
+        let totals = &self.totals;
+        let tint = if totals.balanced { Tint::Green } else { Tint::Red };
         format!(
-            "{}\nlateness p50 {:.1} ms, max {:.1} ms\nledger {}: {} accepted = {} delivered + {} cancelled\n",
-            rows.text(),
-            late.p50_ms,
-            late.max_ms,
-            out.tint(tint, totals),
-            self.totals.accepted,
-            self.totals.delivered,
-            self.totals.cancelled,
+            "{}   {} accepted = {} delivered + {} cancelled + {} pending\n",
+            out.tint(tint, "Ledger"),
+            clock::grouped(totals.accepted),
+            clock::grouped(totals.delivered),
+            clock::grouped(totals.cancelled),
+            clock::grouped(totals.pending),
         )
+    }
+
+    /// How many are delivered at the end: all but the one that was cancelled, and those of the background.
+    pub(super) fn delivered() -> u64 {
+        OTHERS - 1 + NOTICES as u64
     }
 
     /// Whether it is what was promised, to the last message.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let totals = &self.totals;
+        let (totals, background) = (&self.totals, self.background.accepted);
         let mut faults = Vec::new();
         let mut expect = |what: &str, is: u64, should: u64| {
             if is != should {
                 faults.push(format!("{what} is {is} and should be {should}"));
             }
         };
-        expect("sent", self.sent, 11);
-        expect("delivered", self.delivered, 10);
-        expect("retried", self.retried, 2);
-        expect("cancelled", self.cancelled, 1);
-        expect("fired", self.fired, 1);
-        expect("dead", self.dead, 1);
-        expect("replayed", self.replayed, 1);
-        expect("early", self.early, 0);
-        expect("accepted in the totals", totals.accepted, self.sent);
-        expect("delivered in the totals", totals.delivered, self.delivered);
-        expect("cancelled in the totals", totals.cancelled, self.cancelled);
-        expect("left in the totals", totals.pending + totals.in_flight + totals.dead + totals.purged, 0);
+        expect("accepted in the totals", totals.accepted, OTHERS + NOTICES as u64 + background);
+        expect("delivered in the totals", totals.delivered, Self::delivered());
+        expect("cancelled in the totals", totals.cancelled, 1);
+        expect("pending in the totals", totals.pending, background);
+        expect("in flight, dead or purged in the totals", totals.in_flight + totals.dead + totals.purged, 0);
         if !totals.balanced {
             faults.push("the ledger is not balanced".into());
         }
@@ -88,36 +72,36 @@ mod tests {
 
     fn good() -> Summary {
         let totals = TotalsAnswer {
-            accepted: 11,
-            delivered: 10,
+            accepted: 116,
+            delivered: 15,
             cancelled: 1,
+            pending: 100,
             balanced: true,
             ..TotalsAnswer::default()
         };
-        Summary {
-            sent: 11,
-            delivered: 10,
-            retried: 2,
-            cancelled: 1,
-            fired: 1,
-            dead: 1,
-            replayed: 1,
-            totals,
-            ..Summary::default()
-        }
+        let background = Accepted { wanted: 100, accepted: 100, ..Accepted::default() };
+        Summary { background, totals, ..Summary::default() }
     }
 
     #[test]
     fn any_mismatch_is_a_failure() {
-        assert!(good().check().is_ok());
-        for broken in [
-            Summary { delivered: 11, ..good() },
-            Summary { early: 1, ..good() },
-            Summary { cancelled: 0, ..good() },
-            Summary { totals: TotalsAnswer { balanced: false, ..good().totals }, ..good() },
-            Summary { totals: TotalsAnswer { pending: 1, ..good().totals }, ..good() },
-        ] {
-            assert_eq!(broken.check().unwrap_err().code(), 1);
-        }
+        good().check().unwrap();
+        let with = |change: fn(&mut TotalsAnswer)| {
+            let mut summary = good();
+            change(&mut summary.totals);
+            summary.check().map_err(|failure| failure.code())
+        };
+        assert_eq!(with(|totals| totals.delivered += 1), Err(1));
+        assert_eq!(with(|totals| totals.cancelled = 0), Err(1));
+        assert_eq!(with(|totals| totals.pending -= 1), Err(1));
+        assert_eq!(with(|totals| totals.dead = 1), Err(1));
+        assert_eq!(with(|totals| totals.balanced = false), Err(1));
+    }
+
+    #[test]
+    fn the_ledger_of_a_million_fits_into_80_columns() {
+        let totals = TotalsAnswer { accepted: 1_000_016, pending: 1_000_000, ..good().totals };
+        let text = Summary { totals, ..good() }.to_text(&Output::default());
+        assert!(text.trim_end().len() <= 80, "{text}");
     }
 }

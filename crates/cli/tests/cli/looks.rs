@@ -8,7 +8,7 @@ use std::{
 
 use super::{Server, duly, run};
 
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 29] = [
     "serve",
     "demo",
     "send",
@@ -29,6 +29,7 @@ const VERBS: [&str; 28] = [
     "nodes",
     "levels",
     "stats",
+    "health",
     "forecast",
     "tail",
     "import",

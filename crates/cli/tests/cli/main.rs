@@ -7,6 +7,7 @@ mod bench;
 mod bulk;
 mod codes;
 mod demo;
+mod health;
 mod import;
 mod import_outage;
 mod import_redis;

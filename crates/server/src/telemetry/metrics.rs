@@ -268,6 +268,8 @@ fn store(text: &mut Text, measures: &Metrics, health: &Health) {
     text.gauge("duly_store_full", help).value(&[], u8::from(store.full));
     let help = "Messages that the store could not read any more, since it was opened";
     text.gauge("duly_damaged_messages", help).value(&[], store.damaged);
+    let help = "Due messages that wait because the disk cannot read them now";
+    text.gauge("duly_unread_messages", help).value(&[], store.unread);
     let help = "Whether the log of claims was missing when the store was opened";
     text.gauge("duly_store_claims_log_missing", help).value(&[], u8::from(store.claims_log_missing));
     let help = "Sinks and topics that the store keeps in memory: in use, or used a while ago";

@@ -137,6 +137,7 @@ async fn the_client_sees_the_whole_and_follows_it() {
     assert!(client.whoami().await.unwrap().known);
     bed.until_ready().await;
     assert!(client.ready().await.unwrap().ready);
+    client.live().await.unwrap();
     assert!(client.metrics().await.unwrap().contains("duly_"));
 
     client.pause_queue("order").await.unwrap();

@@ -34,6 +34,8 @@ struct Broker {
     recheck_at: Monotonic,
     avoided_until: Monotonic,
     answered_at: Option<Monotonic>,
+    /// The largest batch that it may take, as far as it has refused any.
+    batch_bytes_max: Option<usize>,
 }
 
 /// The state of each broker, by its address.
@@ -62,8 +64,24 @@ impl Brokers {
     pub(super) fn down(&self, address: &Arc<str>, now: Monotonic) {
         self.change(address, |broker| {
             broker.is_down = true;
+            // It may come back in another version, or with other settings.
+            broker.batch_bytes_max = None;
             broker.recheck_at = now.saturating_add(RECHECK);
         });
+    }
+
+    /// The broker refused a larger batch, or with 0 every batch.
+    pub(super) fn limit_batches(&self, address: &Arc<str>, bytes_max: usize) {
+        self.change(address, |broker| {
+            let known = broker.batch_bytes_max.unwrap_or(usize::MAX);
+            broker.batch_bytes_max = Some(known.min(bytes_max));
+        });
+    }
+
+    /// Maximum of bytes of a batch that the broker takes.
+    pub(super) fn batch_bytes_max(&self, address: &str) -> usize {
+        let known = self.lock().get(address).and_then(|broker| broker.batch_bytes_max);
+        known.unwrap_or(usize::MAX)
     }
 
     /// The brokers that are down and should be probed now. Each is returned to one caller at a time.
@@ -133,6 +151,21 @@ mod tests {
         assert_eq!(brokers.to_recheck(at(7)), [] as [Arc<str>; 0], "somebody is asking it already");
         brokers.answered(&a, at(7));
         assert_eq!(brokers.of("a:1", at(7)), Preference::Good);
+    }
+
+    #[test]
+    fn a_limit_of_batches_falls_and_is_forgotten_when_the_broker_goes() {
+        let (brokers, a, b) = (Brokers::default(), Arc::from("a:1"), Arc::from("b:1"));
+        assert_eq!(brokers.batch_bytes_max("a:1"), usize::MAX);
+        for (bytes, known) in [(1_000, 1_000), (5_000, 1_000), (0, 0)] {
+            brokers.limit_batches(&a, bytes);
+            assert_eq!(brokers.batch_bytes_max("a:1"), known);
+        }
+        brokers.answered(&a, Monotonic::from_micros(0));
+        brokers.down(&b, Monotonic::from_micros(0));
+        assert_eq!((brokers.batch_bytes_max("a:1"), brokers.batch_bytes_max("b:1")), (0, usize::MAX));
+        brokers.down(&a, Monotonic::from_micros(0));
+        assert_eq!(brokers.batch_bytes_max("a:1"), usize::MAX);
     }
 
     #[test]

@@ -34,6 +34,8 @@ const NO_RIGHT: [&str; 3] = ["has no permission", "No default permission", "Auth
 /// A broker said so before it wrote anything.
 const NOT_WRITTEN: [&str; 2] = ["in-sync replicas not enough", "create mapped file failed"];
 
+/// Said of a batch as a whole, before anything of it is written: it is larger than one message may be.
+const TOO_LARGE: &str = "size exceeded";
 /// Brokers of 4.x answer so with `SYSTEM_ERROR` while their page cache is busy, before they write. 5.x answers `SYSTEM_BUSY`.
 const BUSY: [&str; 1] = ["start flow control"];
 
@@ -109,25 +111,33 @@ fn refused_certificate(why: &io::Error, detail: &str) -> Option<Failure> {
     is_certificate_io_fault(why).then(|| Failure::new(SinkErrorKind::Misconfigured, About::Target, detail))
 }
 
-/// The receipt of a message that was taken, or why it was not.
-///
-/// `accept_weaker`: whether a message counts as taken that the broker has, but not as safely as it is set to keep messages.
-pub(super) fn receipt(answer: &Response, accept_weaker: bool) -> Result<String, Failure> {
-    let field = |name: &str| answer.fields.get(name).map_or("?", String::as_str);
-    let receipt = || format!("{} {}:{}", field("msgId"), field("queueId"), field("queueOffset"));
-    match (answer.code, weaker(answer.code)) {
-        (SUCCESS, _) => Ok(receipt()),
-        (_, Some(word)) if accept_weaker => Ok(format!("{} {word}", receipt())),
-        _ => Err(classify(answer)),
-    }
-}
-
 /// The name of a code by which a broker says that it has the message with fewer copies, or not yet on its disk.
-fn weaker(code: i32) -> Option<&'static str> {
+pub(super) fn weaker(code: i32) -> Option<&'static str> {
     match code {
         FLUSH_DISK_TIMEOUT => Some("FLUSH_DISK_TIMEOUT"),
         SLAVE_NOT_AVAILABLE => Some("SLAVE_NOT_AVAILABLE"),
         FLUSH_SLAVE_TIMEOUT => Some("FLUSH_SLAVE_TIMEOUT"),
+        _ => None,
+    }
+}
+
+/// Why a broker took nothing of a batch, if it may take some of its messages otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BatchRefusal {
+    /// The broker knows no batches.
+    Unsupported,
+    /// It is larger than one message may be.
+    TooLarge,
+    /// Something is wrong with one of its messages, at least.
+    Illegal,
+}
+
+/// Why a batch was refused, if its messages may fare better by other requests.
+pub(super) fn batch_refusal(answer: &Response) -> Option<BatchRefusal> {
+    match answer.code {
+        REQUEST_CODE_NOT_SUPPORTED => Some(BatchRefusal::Unsupported),
+        SYSTEM_ERROR if answer.remark.contains(TOO_LARGE) => Some(BatchRefusal::TooLarge),
+        MESSAGE_ILLEGAL => Some(BatchRefusal::Illegal),
         _ => None,
     }
 }

@@ -18,6 +18,7 @@ const IS_ANSWER: i32 = 1;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Code {
     Send = 310,
+    SendBatch = 320,
     Route = 105,
     Cluster = 106,
     Heartbeat = 34,

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use duly_core::{Delivery, ErrorCode, Invalid, StoredMessage};
+use duly_core::{ErrorCode, Invalid, StoredMessage};
 
 use super::{
     namesrv::Queue,
+    properties::CONTENT_TYPE,
     route::{MADE_QUEUES, TEMPLATE},
 };
 
-/// Between a name and its value, and after each value. No text of a message has control characters in it.
-const AFTER_NAME: char = '\u{1}';
-const AFTER_VALUE: char = '\u{2}';
 /// The longest name of a topic.
 const TOPIC_MAX: usize = 127;
 /// Topics that brokers keep for themselves. They refuse messages to some; to the others they would do harm.
@@ -85,9 +83,7 @@ const RESERVED: &[&str] = &[
     "BORN_TIMESTAMP",
     "LITE_TOPIC",
 ];
-const CONTENT_TYPE: &str = "content-type";
 const OURS: &str = "duly-";
-const SHARDING_KEY: &str = "__SHARDINGKEY";
 
 /// Why no broker has such a topic for us, if it is so.
 pub(super) fn topic_fault(topic: &str) -> Option<String> {
@@ -129,53 +125,31 @@ pub(super) fn heartbeat() -> String {
     format!(r#"{{"clientID":"{GROUP}","consumerDataSet":[],"producerDataSet":[{{"groupName":"{GROUP}"}}]}}"#)
 }
 
-/// The fields of the request that sends it to this queue.
-pub(super) fn fields(delivery: &Delivery, queue: &Queue, now_ms: u64) -> BTreeMap<&'static str, String> {
+/// The fields of a request that sends one message, or a batch, to this queue.
+pub(super) fn fields(
+    topic: &str,
+    queue: &Queue,
+    properties: String,
+    is_batch: bool,
+    now_ms: u64,
+) -> BTreeMap<&'static str, String> {
     let number = |number: u64| number.to_string();
     BTreeMap::from([
         ("a", GROUP.to_owned()),
-        ("b", delivery.message.topic.to_string()),
+        ("b", topic.to_owned()),
         ("c", TEMPLATE.to_owned()),
         ("d", MADE_QUEUES.to_string()),
         ("e", number(u64::from(queue.number))),
         ("f", "0".to_owned()),
         ("g", number(now_ms)),
         ("h", "0".to_owned()),
-        ("i", properties(delivery)),
+        ("i", properties),
         ("j", "0".to_owned()),
         ("k", "false".to_owned()),
         ("l", "0".to_owned()),
-        ("m", "false".to_owned()),
+        ("m", is_batch.to_string()),
         ("n", queue.broker.to_string()),
     ])
-}
-
-fn properties(delivery: &Delivery) -> String {
-    let message = &delivery.message;
-    let mut text = String::new();
-    let mut add = |name: &str, value: &str| {
-        text.push_str(name);
-        text.push(AFTER_NAME);
-        text.push_str(value);
-        text.push(AFTER_VALUE);
-    };
-    add("KEYS", message.id.as_str());
-    if let Some(tag) = &message.tag {
-        add("TAGS", tag.as_str());
-    }
-    if let Some(key) = &message.key {
-        add(SHARDING_KEY, key.as_str());
-    }
-    // Answered when the broker has done with it what it is set to: synced it, or copied it.
-    add("WAIT", "true");
-    add("duly-id", message.id.as_str());
-    add("duly-due", &message.due.as_millis().to_string());
-    add("duly-attempt", &delivery.attempt.to_string());
-    add(CONTENT_TYPE, message.body.kind().mime());
-    for (name, value) in message.properties.iter() {
-        add(name, value);
-    }
-    text
 }
 
 /// The place of a key among `count` queues: the one that RocketMQ's own selector by hash chooses.

@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod batch;
 mod brokers;
 mod call;
 mod config;
@@ -9,10 +10,15 @@ mod failure;
 mod frame;
 mod message;
 mod namesrv;
+mod properties;
+mod receipt;
+mod request;
 mod route;
 mod send;
 mod settings;
 mod sign;
+mod silence;
+mod unique_key;
 mod window;
 
 use std::{

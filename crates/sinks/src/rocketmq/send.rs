@@ -3,23 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
-use duly_core::{Delivery, Monotonic, Sleep};
 
 use super::{
-    RocketmqSink,
     call::{Pending, SendCall},
     connection::Connection,
-    failure::{self, About, Failure},
-    frame::Code,
-    message,
+    failure::{self, About, BatchRefusal, Failure},
+    frame::Response,
     namesrv::Queue,
+    receipt::receipts,
+    request::{self, Request},
+    silence::Silence,
     window::Window,
 };
 
 /// Time limit of a connection to a broker.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// A broker that is silent for this long with messages in flight is avoided by messages that have another.
-const SILENT: Duration = Duration::from_secs(2);
 
 impl<'a> SendCall<'a> {
     /// Sends these to one broker. Returns those that it rejected and another may accept.
@@ -31,7 +29,10 @@ impl<'a> SendCall<'a> {
         let (connections, brokers) = (&self.sink.connections, &self.sink.brokers);
         let connect_until = self.begin_until.min(connections.now().saturating_add(CONNECT_LIMIT));
         match connections.open(address, connect_until).await {
-            Ok(connection) => self.exchange(address, connection, chosen).await,
+            Ok(connection) => {
+                let requests = request::group(chosen, brokers.batch_bytes_max(address));
+                self.exchange(address, connection, requests).await
+            }
             Err(why) => {
                 brokers.down(address, connections.now());
                 let failure = failure::connect_failed("the broker", address, &why);
@@ -45,18 +46,11 @@ impl<'a> SendCall<'a> {
         &self,
         address: &Arc<str>,
         mut connection: Connection,
-        chosen: Vec<(Queue, Pending<'a>)>,
+        requests: Vec<Request<'a>>,
     ) -> Vec<Pending<'a>> {
         let sink = self.sink;
         let born_ms = sink.clock.now().wall().as_millis();
-        let requests: Vec<(Queue, &Delivery)> =
-            chosen.iter().map(|(queue, each)| (queue.clone(), each.delivery)).collect();
-        let mut add = |out: &mut BytesMut, index: usize| {
-            let Some((queue, delivery)) = requests.get(index) else { return };
-            let fields = message::fields(delivery, queue, born_ms);
-            sink.connections.add(out, Code::Send, index, fields, delivery.message.body.as_bytes());
-        };
-        let mut left: Vec<_> = chosen.into_iter().map(|(_, each)| Some(each)).collect();
+        let mut left: Vec<_> = requests.into_iter().map(Some).collect();
         let mut rest = Vec::new();
         let mut window = Window::over(&mut connection, left.len());
         let mut silence = Silence::begin(sink, address);
@@ -66,16 +60,20 @@ impl<'a> SendCall<'a> {
                 sink.connections.release(connection);
                 return rest;
             }
+            let mut add = |out: &mut BytesMut, index: usize| {
+                if let Some(Some(request)) = left.get(index) {
+                    request.add(&sink.connections, out, index, born_ms);
+                }
+            };
             tokio::select! {
                 biased;
                 answer = window.next(&mut add) => match answer {
                     Ok((index, answer)) => {
                         silence.broken();
-                        let Some(each) = left.get_mut(index).and_then(Option::take) else { continue };
-                        match failure::receipt(&answer, sink.accept_weaker) {
-                            Ok(receipt) => self.outcomes.report(each.index, Ok(receipt)),
-                            Err(failure) => rest.extend(self.turned_away(address, each, failure)),
-                        }
+                        let Some(request) = left.get_mut(index).and_then(Option::take) else { continue };
+                        let again = self.answered(address, request, &answer, &mut rest);
+                        window.extend(again.len());
+                        left.extend(again.into_iter().map(Some));
                     }
                     Err(why) => {
                         sink.brokers.down(address, sink.connections.now());
@@ -89,17 +87,59 @@ impl<'a> SendCall<'a> {
                 () = silence.lasts() => {}
             }
         };
-        for (index, each) in left.into_iter().enumerate() {
-            let Some(mut each) = each else { continue };
+        for (index, request) in left.into_iter().enumerate() {
+            let messages = request.map_or_else(Vec::new, |request| request.messages);
             if window.may_be_sent(index) {
-                each.failure = Some(why.clone());
-                self.fail(each);
+                messages
+                    .into_iter()
+                    .for_each(|each| self.fail(Pending { failure: Some(why.clone()), ..each }));
             } else {
                 let unsent = Failure::unsent(format!("it was not sent: {}", why.detail));
-                rest.extend(self.turned_away(address, each, unsent));
+                rest.extend(self.all_turned_away(address, messages, &unsent));
             }
         }
         rest
+    }
+
+    /// A request was answered. Returns those that take its place, and adds to `rest` what another broker may accept.
+    fn answered(
+        &self,
+        address: &Arc<str>,
+        request: Request<'a>,
+        answer: &Response,
+        rest: &mut Vec<Pending<'a>>,
+    ) -> Vec<Request<'a>> {
+        let refusal = if request.is_batch() { failure::batch_refusal(answer) } else { None };
+        match refusal {
+            Some(BatchRefusal::Unsupported) => {
+                self.sink.brokers.limit_batches(address, 0);
+                return request.singly();
+            }
+            Some(BatchRefusal::TooLarge) => {
+                self.sink.brokers.limit_batches(address, request.bytes() / 2);
+                return request.halves();
+            }
+            Some(BatchRefusal::Illegal) => return request.halves(),
+            None => {}
+        }
+        match receipts(answer, request.messages.len(), self.sink.accept_weaker) {
+            Ok(receipts) => {
+                for (each, receipt) in request.messages.iter().zip(receipts) {
+                    self.outcomes.report(each.index, Ok(receipt));
+                }
+            }
+            Err(failure) => rest.extend(self.all_turned_away(address, request.messages, &failure)),
+        }
+        Vec::new()
+    }
+
+    fn all_turned_away(
+        &self,
+        address: &Arc<str>,
+        messages: Vec<Pending<'a>>,
+        failure: &Failure,
+    ) -> impl Iterator<Item = Pending<'a>> {
+        messages.into_iter().filter_map(|each| self.turned_away(address, each, failure.clone()))
     }
 
     /// The broker does not have the message. Returns it if there is another broker to try, and time.
@@ -120,53 +160,5 @@ impl<'a> SendCall<'a> {
         }
         self.fail(each);
         None
-    }
-}
-
-/// Watches a broker for silence during one call.
-struct Silence<'a> {
-    sink: &'a RocketmqSink,
-    address: &'a Arc<str>,
-    since: Monotonic,
-    /// Whether the broker is known to answer.
-    is_there: bool,
-    timer: Sleep,
-}
-
-impl<'a> Silence<'a> {
-    fn begin(sink: &'a RocketmqSink, address: &'a Arc<str>) -> Self {
-        let since = sink.connections.now();
-        let timer = sink.clock.sleep_until(since.saturating_add(SILENT));
-        Self { sink, address, since, is_there: false, timer }
-    }
-
-    /// An answer came.
-    fn broken(&mut self) {
-        self.since = self.sink.connections.now();
-        if !self.is_there {
-            self.is_there = true;
-            self.sink.brokers.answered(self.address, self.since);
-        }
-    }
-
-    /// Waits until there was no answer for [`SILENT`], and marks the broker as one to avoid.
-    async fn lasts(&mut self) {
-        (&mut self.timer).await;
-        let now = self.sink.connections.now();
-        let mut again = self.since.saturating_add(SILENT);
-        if again <= now {
-            self.is_there = false;
-            self.sink.brokers.avoid(self.address, now);
-            again = now.saturating_add(SILENT);
-        }
-        self.timer = self.sink.clock.sleep_until(again);
-    }
-
-    /// The call timed out with messages unanswered.
-    fn ended(&self) {
-        let now = self.sink.connections.now();
-        if now.since(self.since) >= SILENT {
-            self.sink.brokers.down(self.address, now);
-        }
     }
 }

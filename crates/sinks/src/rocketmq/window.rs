@@ -49,6 +49,12 @@ impl<'a> Window<'a> {
         }
     }
 
+    /// For so many requests more.
+    pub(super) fn extend(&mut self, count: usize) {
+        self.answered.resize(self.answered.len() + count, false);
+        self.left += count;
+    }
+
     /// Whether every request has its response.
     pub(super) fn is_done(&self) -> bool {
         self.left == 0

@@ -2,6 +2,9 @@
 #![cfg(feature = "rocketmq")]
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod batch;
+mod batch_refusals;
+mod batches;
 mod cluster;
 mod config;
 mod failures;
@@ -34,6 +37,9 @@ fn shared() -> &'static Rocketmq {
     static SHARED: OnceLock<Rocketmq> = OnceLock::new();
     SHARED.get_or_init(|| Rocketmq::with(Options { proxied: true, makes_topics: true, ..Options::default() }))
 }
+
+/// Who breaks a connection at the proxy: it breaks on one needle at a time.
+static BREAKS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A sink to `namesrv`, with more settings.
 fn sink_with(namesrv: &str, settings: &str) -> Arc<dyn Sink> {

@@ -8,7 +8,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
+use crate::batch;
+
 pub(crate) const SEND: i64 = 310;
+pub(crate) const SEND_BATCH: i64 = 320;
 pub(crate) const ROUTE: i64 = 105;
 pub(crate) const CLUSTER: i64 = 106;
 pub(crate) const HEARTBEAT: i64 = 34;
@@ -34,20 +37,37 @@ impl Reply {
     }
 }
 
-/// A request: its code and its fields.
+/// A request: its code, its fields, and the ids of the messages to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) code: i64,
     pub(crate) fields: Value,
+    pub(crate) ids: Vec<String>,
     opaque: i64,
 }
 
 impl Request {
-    /// The id of the message to send.
-    pub(crate) fn id(&self) -> String {
-        let properties = self.fields["i"].as_str().unwrap_or_default();
-        let id = properties.split('\u{2}').find_map(|pair| pair.strip_prefix("duly-id\u{1}"));
-        id.unwrap_or_default().to_owned()
+    fn read(frame: &[u8]) -> Option<Self> {
+        let header = u32::from_be_bytes(*frame.first_chunk()?) as usize;
+        let (header, body) = frame.get(4..)?.split_at_checked(header)?;
+        let header: Value = serde_json::from_slice(header).ok()?;
+        let (code, opaque) = (header["code"].as_i64()?, header["opaque"].as_i64()?);
+        let fields = header["extFields"].clone();
+        let ids = match code {
+            SEND => vec![id(fields["i"].as_str()?)],
+            SEND_BATCH => batch::read(body).iter().map(|(_, properties)| id(properties)).collect(),
+            _ => Vec::new(),
+        };
+        Some(Self { code, fields, ids, opaque })
+    }
+
+    /// The id of the message to send, or of the first.
+    pub(crate) fn id(&self) -> &str {
+        &self.ids[0]
+    }
+
+    fn is_send(&self) -> bool {
+        matches!(self.code, SEND | SEND_BATCH)
     }
 
     fn text(&self, name: &str) -> &str {
@@ -55,12 +75,17 @@ impl Request {
     }
 
     pub(crate) fn topic(&self) -> &str {
-        if self.code == SEND { self.text("b") } else { self.text("topic") }
+        if self.is_send() { self.text("b") } else { self.text("topic") }
     }
 
     pub(crate) fn queue(&self) -> u32 {
         self.text("e").parse().unwrap()
     }
+}
+
+fn id(properties: &str) -> String {
+    let id = properties.split('\u{2}').find_map(|pair| pair.strip_prefix("duly-id\u{1}"));
+    id.unwrap_or_default().to_owned()
 }
 
 type Script = dyn Fn(&Request) -> Reply + Send + Sync;
@@ -88,7 +113,7 @@ impl Peer {
     /// A broker that answers heartbeats, and sends by the script.
     pub(crate) async fn broker(send: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::start(move |request| match request.code {
-            SEND => send(request),
+            SEND | SEND_BATCH => send(request),
             _ => Reply::ok(Value::Null),
         })
         .await
@@ -104,10 +129,19 @@ impl Peer {
         .await
     }
 
-    /// The messages that it was sent.
-    pub(crate) fn sent(&self) -> Vec<Request> {
+    /// The requests to send that it got.
+    pub(crate) fn sends(&self) -> Vec<Request> {
         let seen = self.seen.lock().unwrap();
-        seen.iter().filter(|request| request.code == SEND).cloned().collect()
+        seen.iter().filter(|request| request.is_send()).cloned().collect()
+    }
+
+    /// The messages that it was sent: each with its id and its queue.
+    pub(crate) fn sent(&self) -> Vec<(String, u32)> {
+        let each = |request: Request| {
+            let queue = request.queue();
+            request.ids.into_iter().map(move |id| (id, queue))
+        };
+        self.sends().into_iter().flat_map(each).collect()
     }
 }
 
@@ -134,10 +168,7 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<R
         let length = stream.read_u32().await.ok()? as usize;
         let mut frame = vec![0; length];
         stream.read_exact(&mut frame).await.ok()?;
-        let header = u32::from_be_bytes(*frame.first_chunk()?) as usize;
-        let header: Value = serde_json::from_slice(&frame[4..4 + header]).ok()?;
-        let (code, opaque) = (header["code"].as_i64()?, header["opaque"].as_i64()?);
-        let request = Request { code, fields: header["extFields"].clone(), opaque };
+        let request = Request::read(&frame)?;
         seen.lock().unwrap().push(request.clone());
         let mut replies = Vec::new();
         let answered_late = std::mem::take(&mut late);
@@ -148,7 +179,8 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<R
         replies.extend(answered_late.into_iter().map(|request| (request, Reply::ok(Value::Null))));
         for (request, reply) in replies {
             let Reply::With(code, remark, body) = reply else { continue };
-            let fields = json!({ "msgId": "0".repeat(32), "queueId": "0", "queueOffset": "1" });
+            let ids: Vec<_> = (0..request.ids.len()).map(|n| format!("{n:032X}")).collect();
+            let fields = json!({ "msgId": ids.join(","), "queueId": "0", "queueOffset": "1" });
             let header = json!({ "code": code, "remark": remark, "flag": 1, "opaque": request.opaque,
                 "language": "JAVA", "version": 1, "extFields": fields });
             let (header, body) =

@@ -19,10 +19,15 @@ const LAST_OFFSET: i32 = 30;
 const QUEUES: u32 = 4;
 
 /// A connection to a broker.
-struct Reader(TcpStream);
+pub(crate) struct Reader(TcpStream);
 
 impl Reader {
-    fn ask(&mut self, code: i32, fields: Value) -> (Value, Bytes) {
+    pub(crate) fn to(broker: &str) -> Self {
+        Self(TcpStream::connect(broker).unwrap())
+    }
+
+    /// The header of the answer, and its body.
+    pub(crate) fn ask(&mut self, code: i32, fields: Value) -> (Value, Bytes) {
         let header = json!({ "code": code, "extFields": fields, "flag": 0, "language": "OTHER", "opaque": 1,
             "serializeTypeCurrentRPC": "JSON", "version": 400 });
         let header = serde_json::to_vec(&header).unwrap();
@@ -47,20 +52,31 @@ impl Reader {
         status["table"]["dispatchBehindBytes"] != "0"
     }
 
+    /// Where to go on, and what is there from `at` on, in its stored form.
+    pub(crate) fn pull(&mut self, topic: &str, queue: u32, at: u64) -> (u64, Bytes) {
+        let fields = json!({ "consumerGroup": "reader", "topic": topic, "queueId": queue.to_string(),
+            "queueOffset": at.to_string(), "maxMsgNums": "1000", "sysFlag": "4", "commitOffset": "0",
+            "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG" });
+        let (header, body) = self.ask(PULL, fields);
+        assert!(matches!(header["code"].as_i64(), Some(0 | 20)), "{header}");
+        (header["extFields"]["nextBeginOffset"].as_str().unwrap().parse().unwrap(), body)
+    }
+
+    /// Waits until the broker has put all that it took into its queues.
+    pub(crate) fn wait(&mut self) {
+        wait_until("all is in its queue", Duration::from_secs(60), || !self.is_behind());
+    }
+
     fn queue(&mut self, topic: &str, queue: u32) -> Vec<Arrival> {
         let (header, _) = self.ask(LAST_OFFSET, json!({ "topic": topic, "queueId": queue.to_string() }));
         let last: u64 = header["extFields"]["offset"].as_str().unwrap_or("0").parse().unwrap();
         let (mut at, mut all) = (0, Vec::new());
         while at < last {
-            let fields = json!({ "consumerGroup": "reader", "topic": topic, "queueId": queue.to_string(),
-                "queueOffset": at.to_string(), "maxMsgNums": "1000", "sysFlag": "4", "commitOffset": "0",
-                "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG" });
-            let (header, mut body) = self.ask(PULL, fields);
-            assert!(matches!(header["code"].as_i64(), Some(0 | 20)), "{header}");
+            let (next, mut body) = self.pull(topic, queue, at);
             while body.has_remaining() {
                 all.push(arrival(&mut body));
             }
-            at = header["extFields"]["nextBeginOffset"].as_str().unwrap().parse().unwrap();
+            at = next;
         }
         all
     }
@@ -68,13 +84,13 @@ impl Reader {
 
 /// All that a topic has, once the broker has put all that it took into its queues.
 pub(crate) fn read(broker: &str, topic: &str) -> Vec<Arrival> {
-    let mut reader = Reader(TcpStream::connect(broker).unwrap());
-    wait_until("all is in its queue", Duration::from_secs(60), || !reader.is_behind());
+    let mut reader = Reader::to(broker);
+    reader.wait();
     (0..QUEUES).flat_map(|queue| reader.queue(topic, queue)).collect()
 }
 
-/// A message in its stored form.
-fn arrival(stored: &mut Bytes) -> Arrival {
+/// A message in its stored form: its topic, its body and its properties.
+pub(crate) fn stored(stored: &mut Bytes) -> (String, Bytes, BTreeMap<String, String>) {
     let mut one = stored.split_to((&stored[..4]).get_u32() as usize);
     let is_second_form = (&one[4..8]).get_i32() == -626_843_477;
     // Length, form, sum, queue, flag, offset, place, flags, time, from, time, by, tries, transaction.
@@ -86,8 +102,12 @@ fn arrival(stored: &mut Bytes) -> Arrival {
     let length = usize::from(one.get_u16());
     let all = text(&one.split_to(length));
     let pairs = all.split('\u{2}').filter_map(|pair| pair.split_once('\u{1}'));
-    let properties: BTreeMap<String, String> =
-        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    (topic, body, pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// The same, as it is for a consumer.
+pub(crate) fn arrival(bytes: &mut Bytes) -> Arrival {
+    let (topic, body, properties) = stored(bytes);
     assert_eq!(properties["KEYS"], properties["duly-id"]);
     Arrival {
         id: properties["duly-id"].parse().unwrap(),

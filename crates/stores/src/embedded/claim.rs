@@ -1,6 +1,6 @@
 //! `claim`: takes due messages of a lane under a lease.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
@@ -17,30 +17,19 @@ use super::{
     in_flight::{ClaimedMessage, Loss},
     index::Position,
     lanes::{HotEntry, ReleaseKey},
-    options::LANE_IN_FLIGHT_MIN,
-    refill::UnreadPart,
+    options::{LANE_IN_FLIGHT_MIN, UNREAD_AFTER},
+    survey::UnreadPart,
     table::read_entry,
 };
 
 /// How often a claim waits for the background thread before it returns without messages.
 const ROUNDS_MAX: usize = 16;
-/// How long until a message is read again that the disk could not read.
-const UNREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// The messages a claim took, when to claim again, and the files of entries to read back.
 type PopResult = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
 
 /// What is due and was taken, and what must be passed over before there can be more.
 type DueMessages = (Vec<Popped>, Option<UnreadPart>);
-
-/// What a claim does at the head of a backlog that cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AtUnread {
-    /// It waits until that is passed over.
-    Wait,
-    /// That failed: what is in memory goes out.
-    GoOn,
-}
 
 /// A message that was taken out of its lane and is not decoded yet.
 struct Popped {
@@ -51,13 +40,7 @@ struct Popped {
 
 impl Engine {
     /// Takes what is due in a lane, in order.
-    fn pop_due(
-        &mut self,
-        number: u32,
-        claim: &Claim,
-        patient: bool,
-        at_unread: AtUnread,
-    ) -> Result<DueMessages, StoreError> {
+    fn pop_due(&mut self, number: u32, claim: &Claim, patient: bool) -> DueMessages {
         let now = self.now.wall();
         let end = self.lease_end(claim.lease);
         let limit = claim.limit.min(self.in_flight_room(number));
@@ -66,27 +49,14 @@ impl Engine {
         let mut popped = Vec::new();
         let mut held = Vec::new();
         let mut budget = ClaimBudget::default();
-        let (mut failed, mut blocked_by) = (None, None);
-        // If the backlog cannot be read now, what is in memory goes out all the same.
-        let mut refill = |engine: &mut Self| match engine.refill(number, now) {
-            Ok(head) if head.unread.is_some() && at_unread == AtUnread::GoOn => (None, false),
-            Ok(head) => {
-                blocked_by = head.unread;
-                (head.key, head.unread.is_some())
-            }
-            Err(error) => {
-                failed.get_or_insert(error);
-                (None, false)
-            }
-        };
-        let (mut unread, mut is_blocked) = refill(self);
+        let mut head = self.refill(number, now);
         while popped.len() < limit {
             // The backlog on disk is read only when its turn comes.
-            if unread.as_ref().is_some_and(|unread| self.goes_first(number, unread, now)) {
-                if is_blocked {
+            if head.key.as_ref().is_some_and(|key| self.goes_first(number, key, now)) {
+                if head.unread.is_some() {
                     break;
                 }
-                (unread, is_blocked) = refill(self);
+                head = self.refill(number, now);
                 continue;
             }
             let Some(mut lane) = self.lanes.get_mut(number) else { break };
@@ -120,12 +90,8 @@ impl Engine {
         if let [(_, held)] = held.as_mut_slice() {
             held.only = claim.holder.holds_alone(1);
         }
-        // Whatever failed above, everything that was popped is recorded as claimed.
         self.in_flight.hold(end, held);
-        match failed {
-            Some(error) if popped.is_empty() => Err(error),
-            _ => Ok((popped, blocked_by)),
-        }
+        (popped, head.unread)
     }
 
     /// Whether the backlog entry with this key is due and goes before the hot window of the lane.
@@ -301,7 +267,6 @@ impl SharedEngine {
 
     /// Takes what is due out of its lane. Waits a little if the background thread is still loading it.
     async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<PopResult>, StoreError> {
-        let mut failed = None;
         for round in 0.. {
             let moved = self.moved.notified();
             tokio::pin!(moved);
@@ -329,11 +294,7 @@ impl SharedEngine {
                 if room == 0 && claim.holder.is_client() && engine.is_due(number) {
                     return Err(too_many(&claim.lane));
                 }
-                let at_unread = if failed.is_some() { AtUnread::GoOn } else { AtUnread::Wait };
-                let (popped, blocked_by) = engine.pop_due(number, claim, round < ROUNDS_MAX, at_unread)?;
-                if let Some(error) = failed.take_if(|_| popped.is_empty()) {
-                    return Err(error);
-                }
+                let (popped, blocked_by) = engine.pop_due(number, claim, round < ROUNDS_MAX);
                 let next = engine.next_due(number).filter(|_| room > popped.len());
                 let coming = next.is_some_and(|next| next <= now.wall()) && claim.limit > 0;
                 if !popped.is_empty() || !coming || round == ROUNDS_MAX {
@@ -346,8 +307,7 @@ impl SharedEngine {
                 blocked_by.map(|unread| (number, unread))
             };
             match blocked_by {
-                // One failure keeps nothing in memory from going out.
-                Some((lane, unread)) => failed = self.pass_over_backlog(lane, &unread).await.err(),
+                Some((lane, unread)) => self.pass_over_backlog(lane, &unread).await,
                 None => moved.await,
             }
         }
@@ -426,6 +386,8 @@ impl SharedEngine {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use duly_core::Topic;
 
     use super::{

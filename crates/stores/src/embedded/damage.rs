@@ -6,10 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    ops::{
-        Bound::{Excluded, Unbounded},
-        Range,
-    },
+    ops::Bound::{Excluded, Unbounded},
 };
 
 use bytes::Bytes;
@@ -25,10 +22,9 @@ use super::{
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
     index::{Marks, Position},
-    lanes::ReleaseKey,
     options::{DAMAGED_MAX, STEP},
-    refill::{UnreadPart, unavailable},
-    table::{KeyRecord, Table, keys, live_keys, read_all, read_entry},
+    survey::{Survey, UnreadPart, Unreadable, id_at, keys_in},
+    table::{Table, live_keys, read_all, read_entry},
 };
 
 /// Bytes that are kept of an entry whose length cannot be true.
@@ -140,55 +136,6 @@ impl Engine {
     }
 }
 
-type Survey = (Vec<Damaged>, Option<(u64, ReleaseKey)>);
-
-/// The next entry from `from` on and before `end` that can be read, and the damaged ones before it.
-pub(super) fn survey(
-    data: &dyn DiskFile,
-    table: u32,
-    key_bytes: &[u8],
-    from: u64,
-    end: u64,
-) -> std::io::Result<Survey> {
-    survey_keys(data, table, &keys_in(key_bytes, table, from..end))
-}
-
-/// The keys of the entries in this part of a table, in the order of their positions.
-fn keys_in(key_bytes: &[u8], table: u32, part: Range<u64>) -> Vec<KeyRecord> {
-    let is_in = |key: &KeyRecord| part.contains(&Position { file: table, off8: key.off8 }.offset());
-    let mut found: Vec<KeyRecord> = keys(key_bytes).filter(is_in).collect();
-    found.sort_unstable_by_key(|key| key.off8);
-    found
-}
-
-/// The first of these entries that can be read, and the damaged ones before it.
-fn survey_keys(data: &dyn DiskFile, table: u32, keys: &[KeyRecord]) -> std::io::Result<Survey> {
-    let mut damaged = Vec::new();
-    for key in keys {
-        let position = Position { file: table, off8: key.off8 };
-        let read = read_entry(data, position);
-        match read.as_deref().map(|bytes| Peek::framed(bytes).and_then(ReleaseKey::of)) {
-            Ok(Ok(next)) if next.id.hash64() == key.hash => {
-                return Ok((damaged, Some((position.offset(), next))));
-            }
-            Err(error) if error.kind() != std::io::ErrorKind::InvalidData => {
-                return Err(std::io::Error::new(error.kind(), error.to_string()));
-            }
-            _ => {
-                let id = id_at(data, position)?.filter(|id| id.hash64() == key.hash);
-                damaged.push(Damaged { hash: key.hash, position, lane: key.lane, ready: key.ready, id });
-            }
-        }
-    }
-    Ok((damaged, None))
-}
-
-/// The id in the bytes at `position`, damaged or not.
-fn id_at(data: &dyn DiskFile, position: Position) -> std::io::Result<Option<MessageId>> {
-    let bytes = read_all(data, position.offset(), (entry::FIXED + MessageId::LEN_MAX + 8) as u64)?;
-    Ok(Peek::start(&bytes).ok().and_then(|peek| MessageId::parse(peek.id_text()).ok()))
-}
-
 impl SharedEngine {
     /// Quarantines what cannot be read in a table from `from` on. Returns where to go on.
     pub(super) fn pass_over(&self, table: u32, from: u64) -> std::io::Result<u64> {
@@ -198,38 +145,51 @@ impl SharedEngine {
         });
         let Some((data, keys, keys_len, end)) = known else { return Ok(u64::MAX) };
         let bytes = read_all(&*keys, 0, keys_len)?;
+        let mut found = Survey::of(&UnreadPart::damaged(table, from..end));
         for some in keys_in(&bytes, table, from..end).chunks(STEP) {
-            let (damaged, next) = survey_keys(&*data, table, some)?;
-            self.quarantine_all(damaged);
+            found.check(&*data, some);
+            self.quarantine_all(std::mem::take(&mut found.damaged));
             self.steps.finish_step();
-            if let Some((at, _)) = next {
+            if let Some(unreadable) = found.unreadable {
+                return Err(unreadable.error);
+            }
+            if let Some((at, _)) = found.head {
                 return Ok(at);
             }
         }
         Ok(end)
     }
 
-    /// Quarantines what cannot be read at the head of a lane's backlog. The files are read without the engine's lock: there may be very
-    /// many entries, and no other lane waits for them.
-    pub(super) async fn pass_over_backlog(&self, lane: u32, unread: &UnreadPart) -> Result<(), StoreError> {
+    /// Passes over what cannot be read in a lane's backlog: quarantines what is damaged, and sets aside what the disk cannot read. The files
+    /// are read without the engine's lock: there may be very many entries, and no other lane waits for them.
+    pub(super) async fn pass_over_backlog(&self, lane: u32, part: &UnreadPart) {
         // Others that met the same part go on after it once this one is done.
         let _surveying = self.surveying.lock().await;
-        let Some((data, keys, keys_len)) = self.engine().files_of_unread(lane, unread) else {
-            return Ok(());
+        let Some((data, keys, keys_len)) = self.engine().files_of_unread(lane, part) else { return };
+        let keys = match read_all(&*keys, 0, keys_len) {
+            Ok(bytes) => keys_in(&bytes, part.table, part.from..part.end),
+            Err(error) => {
+                return self.engine().go_on_behind(lane, part, Survey::without_keys(part, error), 1);
+            }
         };
-        let bytes = read_all(&*keys, 0, keys_len).map_err(unavailable)?;
-        let mut next = None;
-        for some in keys_in(&bytes, unread.table, unread.from..unread.end).chunks(STEP) {
-            let (damaged, readable) = survey_keys(&*data, unread.table, some).map_err(unavailable)?;
-            self.quarantine_all(damaged);
-            next = readable;
-            if next.is_some() {
+        let mut found = Survey::of(part);
+        for some in keys.chunks(STEP) {
+            let is_enough = found.check(&*data, some);
+            self.quarantine_all(std::mem::take(&mut found.damaged));
+            if is_enough {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        self.engine().skip_unread(lane, unread, next);
-        Ok(())
+        let mut waiting = 0;
+        if let Some(Unreadable { range, .. }) = &found.unreadable {
+            let from = keys.partition_point(|key| key.position(part.table).offset() < range.start);
+            let to = keys.partition_point(|key| key.position(part.table).offset() < range.end);
+            for some in keys[from..to].chunks(STEP) {
+                waiting += self.engine().count_waiting(part.table, some);
+            }
+        }
+        self.engine().go_on_behind(lane, part, found, waiting);
     }
 
     fn quarantine_all(&self, damaged: Vec<Damaged>) {

@@ -51,7 +51,7 @@ impl SharedEngine {
 
 impl EmbeddedStore {
     /// Whether a message could be accepted and delivered now. It could not if the store is closed, has stopped after a failed sync or a
-    /// panic of one of its threads, or if its disk is full or hangs. A table that the disk cannot read degrades the store. Does no I/O.
+    /// panic of one of its threads, or if its disk is full or hangs. A table, or a part of a backlog, that the disk cannot read degrades the store. Does no I/O.
     pub(super) fn state_of_health(&self) -> Health {
         let mut health = self.shared.engine().health();
         // A store that closed itself has ended its threads; its own reason goes first.
@@ -93,10 +93,11 @@ impl Engine {
         if self.stalls.is_background_stalled(self.now.mono()) {
             health.background = Err(stalled("a step of background work", BACKGROUND_STALLED_AFTER));
         }
-        if let Some(unread) = self.tables.blocked().unread() {
-            let what = format!("{unread}; its messages wait, all others go on; look at the disk");
-            health.degraded = Some(StoreError::new(StoreErrorKind::Unavailable, what));
-        }
+        let blocked = self.tables.blocked().unread();
+        let blocked =
+            blocked.map(|unread| format!("{unread}; its messages wait, all others go on; look at the disk"));
+        let unread = blocked.or_else(|| self.unread_words());
+        health.degraded = unread.map(|what| StoreError::new(StoreErrorKind::Unavailable, what));
         health
     }
 

@@ -7,9 +7,11 @@ use super::engine::Engine;
 impl Engine {
     /// Nothing of the lane is released before this; `None` if nothing of it waits. The hot window and runs may still hold entries of
     /// what has ended: without the count, they would call a claim back for ever.
-    pub(super) fn next_due(&self, lane: u32) -> Option<Timestamp> {
-        let lane = self.lanes.get(lane).filter(|lane| lane.pending() > 0)?;
-        let near = lane.first().into_iter().chain(lane.spilling()).min();
+    pub(super) fn next_due(&self, number: u32) -> Option<Timestamp> {
+        let lane = self.lanes.get(number).filter(|lane| lane.pending() > 0)?;
+        // What the disk could not read is claimed again when it is to be read again.
+        let again = self.tables.unread().due(number, self.now.mono()).map(|again| &again.key);
+        let near = lane.first().into_iter().chain(lane.spilling()).chain(again).min();
         near.map(|key| key.ready).into_iter().chain(self.unopened()).min()
     }
 

@@ -148,9 +148,9 @@ impl LaneState {
         }
     }
 
-    /// The extent whose next entry goes first, and its position.
-    pub(super) fn first_extent(&self) -> Option<(usize, &Extent)> {
-        self.extents.iter().enumerate().min_by(|a, b| a.1.key.cmp(&b.1.key))
+    /// The extent whose next entry goes first.
+    pub(super) fn first_extent(&self) -> Option<&Extent> {
+        self.extents.iter().min_by(|a, b| a.key.cmp(&b.key))
     }
 
     /// Which extent begins there.
@@ -295,6 +295,12 @@ impl LaneMut<'_> {
 
     pub(super) fn add_extent(&mut self, extent: Extent) {
         self.state.extents.push(extent);
+    }
+
+    /// Takes out the extent that begins there.
+    pub(super) fn take_extent(&mut self, table: u32, next: u64) -> Option<Extent> {
+        let at = self.extent_at(table, next)?;
+        Some(self.state.extents.swap_remove(at))
     }
 
     /// The extent at this position goes on with the entry at `next`; with `None` it is used up.

@@ -44,7 +44,9 @@ impl SharedEngine {
         (metrics.commit, metrics.sync) = (self.timing.commit.snapshot(), self.timing.sync.snapshot());
         (metrics.disk_bytes, metrics.waiting_bytes) = (disk_bytes, waiting_bytes);
         (metrics.full, metrics.damaged, metrics.lanes) = (full, damaged, lanes);
-        metrics.claims_log_missing = self.engine().in_flight.is_log_missing();
+        let engine = self.engine();
+        metrics.claims_log_missing = engine.in_flight.is_log_missing();
+        metrics.unread = engine.tables.blocked().waiting() + engine.tables.unread().waiting();
         metrics
     }
 }

@@ -43,6 +43,7 @@ mod segment;
 mod sequences;
 mod settle;
 mod stall;
+mod survey;
 mod sweep;
 mod table;
 mod tables;
@@ -53,6 +54,9 @@ mod tables;
 mod hooked;
 #[cfg(test)]
 mod test_bed;
+mod unread;
+#[cfg(test)]
+mod unread_tests;
 mod verify;
 mod wheel;
 mod writer;

@@ -22,6 +22,8 @@ pub(super) const NEAR_COST: usize = 160;
 pub(super) const STEP: usize = 512;
 /// Bytes of a run that are read at a time for a lane that drains its backlog.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
+/// How long until a part of a file, or a message, is read again that the disk could not read.
+pub(super) const UNREAD_AFTER: Duration = Duration::from_secs(10);
 /// Bytes of ended messages that may be in memory before they are written.
 pub(super) const ENDED_BYTES_MAX: usize = 4 << 20;
 /// Runs that may exist at the same time before the small ones are merged.

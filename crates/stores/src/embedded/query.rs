@@ -5,7 +5,7 @@ use duly_core::{
     store::{LaneStatus, StoreError},
 };
 
-use super::SharedEngine;
+use super::{SharedEngine, lanes::LaneState};
 
 impl SharedEngine {
     pub(super) async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
@@ -30,17 +30,21 @@ impl SharedEngine {
         if engine.tick(now) {
             self.background.notify_one();
         }
-        let statuses = engine
+        let is_told = |(_, state): &(u32, &LaneState)| {
+            state.is_paused() || state.pending() + state.in_flight() + state.dead() > 0
+        };
+        Ok(engine
             .lanes
-            .iter()
-            .filter(|state| state.is_paused() || state.pending() + state.in_flight() + state.dead() > 0);
-        Ok(statuses
-            .map(|state| {
+            .numbered()
+            .filter(is_told)
+            .map(|(number, state)| {
                 let mut status = LaneStatus::empty(state.lane().clone());
                 (status.paused, status.pending, status.ready) =
                     (state.is_paused(), state.pending(), state.ready(now.wall()));
                 (status.in_flight, status.dead) = (state.in_flight(), state.dead());
-                status.oldest_ready = state.first().map(|key| key.ready).filter(|ready| *ready <= now.wall());
+                // What the disk cannot read waits, too.
+                let first = state.first().into_iter().chain(engine.tables.unread().first(number)).min();
+                status.oldest_ready = first.map(|key| key.ready).filter(|ready| *ready <= now.wall());
                 status
             })
             .collect())

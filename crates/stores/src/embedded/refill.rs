@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use duly_core::{
-    Timestamp,
-    store::{StoreError, StoreErrorKind},
-};
+use duly_core::Timestamp;
 
 use super::{
     disk::DiskFile,
     engine::Engine,
     entry::{Garbled, Peek},
     index::Position,
-    lanes::{HotEntry, ReleaseKey},
+    lanes::{Extent, HotEntry, ReleaseKey},
     options::BLOCK_BYTES,
+    survey::UnreadPart,
     table::{read_all, read_entry},
 };
 
@@ -38,29 +36,39 @@ enum Next {
 
 impl Engine {
     /// Reads the head of the lane's backlog into the hot window, if it goes before what is there.
-    pub(super) fn refill(&mut self, number: u32, now: Timestamp) -> Result<BacklogHead, StoreError> {
+    pub(super) fn refill(&mut self, number: u32, now: Timestamp) -> BacklogHead {
         loop {
-            let Some(mut lane) = self.lanes.get_mut(number) else { return Ok(BacklogHead::none()) };
-            let Some((at, extent)) = lane.first_extent() else { return Ok(BacklogHead::none()) };
+            let Some(lane) = self.lanes.get(number) else { return BacklogHead::none() };
+            let extent = lane.first_extent();
+            let again = self.tables.unread().due(number, self.now.mono());
+            let is_again = again.is_some_and(|again| extent.is_none_or(|extent| again.key <= extent.key));
+            let Some(extent) = again.filter(|_| is_again).or(extent) else { return BacklogHead::none() };
+            let Extent { table, next: from, end, key: first } = extent.clone();
             let memory = lane.hot().first_key_value().map(|(key, _)| key);
-            if extent.key.ready > now || memory.is_some_and(|memory| *memory < extent.key) {
-                return Ok(BacklogHead { key: Some(extent.key.clone()), unread: None });
+            if first.ready > now || memory.is_some_and(|memory| *memory < first) {
+                return BacklogHead { key: Some(first), unread: None };
             }
-            let (table, from, end, first) = (extent.table, extent.next, extent.end, extent.key.clone());
+            let failed = UnreadPart { table, from, end, suspect_to: from + BLOCK_BYTES };
+            if is_again {
+                return BacklogHead { key: Some(first), unread: Some(failed) };
+            }
             let Some(file) = self.tables.get(table).map(|table| table.data().clone()) else {
-                lane.advance_extent(at, None);
+                self.advance_extent(number, (table, from), None);
                 continue;
             };
-            let block = read_block(&*file, table, from, end).map_err(unavailable)?;
+            // What the disk cannot read is looked at entry by entry, without the lock.
+            let Ok(block) = read_block(&*file, table, from, end) else {
+                return BacklogHead { key: Some(first), unread: Some(failed) };
+            };
             let after = from + block.used;
             let (next, unread) = match block.next {
                 Next::End => (None, None),
                 Next::Key(key) => (Some((after, key)), None),
                 // The key of what follows is not known. It does not go before the first of this block.
-                Next::Unread => (Some((after, first.clone())), Some(UnreadPart { table, from: after, end })),
+                Next::Unread => (Some((after, first.clone())), Some(UnreadPart::damaged(table, after..end))),
             };
-            let Some(mut lane) = self.lanes.get_mut(number) else { return Ok(BacklogHead::none()) };
-            lane.advance_extent(at, next);
+            self.advance_extent(number, (table, from), next);
+            let Some(mut lane) = self.lanes.get_mut(number) else { return BacklogHead::none() };
             for (key, near) in block.arrivals {
                 // An entry on its way back to a bucket is not near: the bucket counts it.
                 if self
@@ -72,25 +80,27 @@ impl Engine {
                 }
             }
             if unread.is_some() {
-                return Ok(BacklogHead { key: Some(first), unread });
+                return BacklogHead { key: Some(first), unread };
             }
         }
     }
 
-    /// The files of a table with an unread part: data, keys, and the length of the keys. `None` if the lane's backlog has gone on meanwhile.
-    pub(super) fn files_of_unread(&mut self, lane: u32, unread: &UnreadPart) -> Option<TableFiles> {
-        self.lanes.get_mut(lane)?.extent_at(unread.table, unread.from)?;
-        let table = self.tables.get(unread.table)?;
-        Some((table.data().clone(), table.keys().file().clone(), table.keys().len()))
-    }
-
-    /// The lane's backlog goes on with `next`, the first readable entry behind an unread part; with `None` the part is used up.
-    pub(super) fn skip_unread(&mut self, lane: u32, unread: &UnreadPart, next: Option<(u64, ReleaseKey)>) {
+    fn advance_extent(&mut self, lane: u32, (table, from): (u32, u64), next: Option<(u64, ReleaseKey)>) {
         if let Some(mut lane) = self.lanes.get_mut(lane)
-            && let Some(at) = lane.extent_at(unread.table, unread.from)
+            && let Some(at) = lane.extent_at(table, from)
         {
             lane.advance_extent(at, next);
         }
+    }
+
+    /// The files of a table with an unread part: data, keys, and the length of the keys. `None` if the lane's backlog has gone on meanwhile.
+    pub(super) fn files_of_unread(&self, lane: u32, part: &UnreadPart) -> Option<TableFiles> {
+        let in_backlog = || self.lanes.get(lane)?.extent_at(part.table, part.from);
+        if in_backlog().is_none() && !self.tables.unread().has(lane, part) {
+            return None;
+        }
+        let table = self.tables.get(part.table)?;
+        Some((table.data().clone(), table.keys().file().clone(), table.keys().len()))
     }
 }
 
@@ -109,14 +119,6 @@ impl BacklogHead {
     fn none() -> Self {
         Self { key: None, unread: None }
     }
-}
-
-/// A part of a run that begins with an entry that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UnreadPart {
-    pub(super) table: u32,
-    pub(super) from: u64,
-    pub(super) end: u64,
 }
 
 /// Reads a block of a run from `from` on: at least one whole entry, if it can be read.
@@ -168,9 +170,4 @@ fn split_block(block: &[u8], from: u64, end: u64, table: u32) -> Block {
         return Block { arrivals, used: last.position.offset() - from, next: Next::Key(key) };
     }
     Block { arrivals, used, next: Next::Unread }
-}
-
-pub(super) fn unavailable(error: std::io::Error) -> StoreError {
-    let what = format!("reading the data folder failed: {error}");
-    StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
 }

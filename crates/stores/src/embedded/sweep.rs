@@ -23,6 +23,7 @@ impl SharedEngine {
         }
         let mut engine = self.engine();
         engine.check_open()?;
+        engine.forget_unread();
         if engine.tick(now) || engine.wants_background() {
             self.background.notify_one();
         }
@@ -47,6 +48,13 @@ impl SharedEngine {
 }
 
 impl Engine {
+    /// Forgets parts of backlogs that were set aside of lanes in which nothing waits any more.
+    fn forget_unread(&mut self) {
+        let lanes = &self.lanes;
+        let waits = |number| lanes.get(number).is_some_and(|lane| lane.near_count() > 0);
+        self.tables.unread_mut().forget_lanes(waits);
+    }
+
     /// How soon a bucket must be opened.
     fn again_within(&self, now: Now) -> Option<Duration> {
         Some(self.buckets.next_opening()?.since(now.wall()).max(Duration::from_millis(20)))

@@ -65,6 +65,11 @@ impl KeyRecord {
         Self { hash, ready: peek.ready(), on_time: peek.ready() == peek.due(), off8, lane: peek.lane() }
     }
 
+    /// Where the entry lies, in the table of the key.
+    pub(super) fn position(&self, table: u32) -> Position {
+        Position { file: table, off8: self.off8 }
+    }
+
     fn write(self, out: &mut Vec<u8>) {
         let ready = self.ready.as_millis() | if self.on_time { ON_TIME } else { 0 };
         out.extend_from_slice(&self.hash.to_le_bytes());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     compaction::blocked::BlockedTables, index::Position, number_hasher::NumberHasher, table::Table,
-    wheel::Slot,
+    unread::UnreadExtents, wheel::Slot,
 };
 
 /// All tables by number.
@@ -19,6 +19,8 @@ pub(super) struct Tables {
     obsolete: Vec<u32>,
     /// Tables that cannot be moved on now.
     blocked: BlockedTables,
+    /// Parts of runs that the disk cannot read now.
+    unread: UnreadExtents,
 }
 
 impl Tables {
@@ -81,6 +83,7 @@ impl Tables {
         let may = self.all.get(&number).is_some_and(|table| table.live() == 0 && !table.is_busy());
         if may && !self.obsolete.contains(&number) {
             self.obsolete.push(number);
+            self.unread.forget_table(number);
         }
         may
     }
@@ -109,6 +112,14 @@ impl Tables {
 
     pub(super) fn blocked_mut(&mut self) -> &mut BlockedTables {
         &mut self.blocked
+    }
+
+    pub(super) fn unread(&self) -> &UnreadExtents {
+        &self.unread
+    }
+
+    pub(super) fn unread_mut(&mut self) -> &mut UnreadExtents {
+        &mut self.unread
     }
 
     /// All tables, and which of them are blocked.

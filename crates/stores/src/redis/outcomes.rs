@@ -1,7 +1,7 @@
 //! Outcomes of messages when one shard cannot take its own: those of the others are not held up, and no answer is wrong.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -10,7 +10,11 @@ use duly_core::{
     store::{Settled, StoreError},
 };
 
-use super::{RedisStore, call::by_shard, scripts};
+use super::{
+    RedisStore,
+    call::{ITEMS_MAX, by_shard},
+    scripts,
+};
 
 /// More are forgotten: if asked about again, they are answered as lost leases.
 const RECORDED_MAX: usize = 10_000;
@@ -70,6 +74,17 @@ impl Outcomes {
             deferred.push(Deferred { shard, id, token, settlement });
         }
     }
+
+    /// The first of a shard. They stay until they are [cleared](Self::clear_deferred): whoever records them may give up.
+    fn some_deferred(&self, shard: u16) -> Vec<Deferred> {
+        let of_shard = |one: &&Deferred| one.shard == shard;
+        lock(&self.deferred).iter().filter(of_shard).take(ITEMS_MAX).cloned().collect()
+    }
+
+    fn clear_deferred(&self, cleared: &[Deferred]) {
+        let cleared: HashSet<_> = cleared.iter().map(|one| (&one.id, one.token)).collect();
+        lock(&self.deferred).retain(|one| !cleared.contains(&(&one.id, one.token)));
+    }
 }
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,29 +92,22 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RedisStore {
-    /// Records what shards could not take before and can take now.
-    pub(super) async fn settle_deferred(&self, now: Now) -> Result<(), StoreError> {
-        let deferred = std::mem::take(&mut *lock(&self.outcomes.deferred));
-        let (waiting, ready): (Vec<_>, Vec<_>) =
-            deferred.into_iter().partition(|one| self.faults.is_failing(one.shard));
-        lock(&self.outcomes.deferred).extend(waiting);
-        if ready.is_empty() {
-            return Ok(());
-        }
-        let shards = by_shard(&self.keys, &ready, |one| &one.id, |one| one.settlement.len());
-        let put = |cmd: &mut redis::Cmd, one: &&Deferred| {
-            cmd.arg(one.id.as_str()).arg(one.token).arg(one.settlement.as_slice());
-        };
-        let read = |reply: &[u8]| self.settle_reply(reply).map(drop);
-        let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, read).await;
-        let mut failed = None;
-        for of_shard in done {
-            if let Some(error) = of_shard.error {
-                let again = ready.iter().filter(|one| one.shard == of_shard.shard).cloned();
-                lock(&self.outcomes.deferred).extend(again);
-                failed = failed.or(self.faults.record(of_shard.shard, error).err());
+    /// Records what a shard could not take before and can take now.
+    pub(super) async fn settle_deferred(&self, now: Now, shard: u16) -> Result<(), StoreError> {
+        loop {
+            let deferred = self.outcomes.some_deferred(shard);
+            if deferred.is_empty() {
+                return Ok(());
             }
+            let shards = by_shard(&self.keys, &deferred, |one| &one.id, |one| one.settlement.len());
+            let put = |cmd: &mut redis::Cmd, one: &&Deferred| {
+                cmd.arg(one.id.as_str()).arg(one.token).arg(one.settlement.as_slice());
+            };
+            let read = |reply: &[u8]| self.settle_reply(reply).map(drop);
+            let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, read).await;
+            // Those that were recorded before the error are asked about again: they are lost then, which nobody is told.
+            done.into_iter().find_map(|of_shard| of_shard.error).map_or(Ok(()), Err)?;
+            self.outcomes.clear_deferred(&deferred);
         }
-        failed.map_or(Ok(()), Err)
     }
 }

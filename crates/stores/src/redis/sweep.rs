@@ -6,10 +6,11 @@ use std::{
 };
 
 use duly_core::{
-    Lane, Now, Timestamp,
+    Lane, MessageId, Now, Timestamp,
     store::{StoreError, StoreErrorKind, Sweep},
 };
 use futures_util::future::{join_all, join3};
+use redis::Cmd;
 
 use super::{
     RedisStore,
@@ -39,14 +40,20 @@ struct ShardReply {
     owned: HashMap<String, u64>,
     /// Ids of unreadable messages that are dead letters now.
     damaged: Vec<Vec<u8>>,
+    /// What failed before the leases were ended.
+    failed_chore: Option<FailedChore>,
+}
+
+/// What a sweep does in a shard before it ends leases, and why that failed.
+#[derive(Debug)]
+struct FailedChore {
+    chore: &'static str,
+    error: StoreError,
 }
 
 impl RedisStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let answered_before = self.room.ask();
-        // Before leases are ended: what these do counts no attempt, or ends its message. A shard for which they fail is swept all the same.
-        report_failed("release of unconfirmed claims", self.release_unconfirmed(now).await)?;
-        report_failed("settle of deferred outcomes", self.settle_deferred(now).await)?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         let announced = self.announce_node(now, names.iter().cloned().collect()).await;
         if let Err(error) = &announced
@@ -59,6 +66,11 @@ impl RedisStore {
         let ((paused, read_state), reply) = (paused?, reply?);
         self.last_sweep.record(writes);
         self.hints.swept();
+        if let Some(FailedChore { chore, error }) =
+            reply.iter().find_map(|(_, reply)| reply.failed_chore.as_ref())
+        {
+            tracing::warn!(chore, %error, "sweep chore failed; tried again at the next sweep");
+        }
         let again_within = announced?;
         if reply.len() == usize::from(self.keys.shards()) {
             self.room.update(answered_before, reply.iter().map(|(_, reply)| reply.held).sum());
@@ -83,7 +95,7 @@ impl RedisStore {
                 .filter_map(|(_, reply)| reply.next_end)
                 .min()
                 .map(|end| self.time.mono(now, end)),
-            again_within: Some(if reply.iter().any(|(_, reply)| reply.ended == LEASES_MAX) {
+            again_within: Some(if reply.iter().any(|(_, reply)| reply.ended >= LEASES_MAX) {
                 Duration::ZERO
             } else {
                 again_within
@@ -116,13 +128,7 @@ impl RedisStore {
     /// The answers of the shards that answer.
     async fn sweep_shards(&self, now: Now, names: &[String]) -> Result<Vec<(u16, ShardReply)>, StoreError> {
         let of_shard = |shard| async move {
-            let sweeping = async {
-                if names.len() <= LANES_MAX {
-                    self.sweep_named(now, shard, names).await
-                } else {
-                    self.sweep_soonest(now, shard, names).await
-                }
-            };
+            let sweeping = self.sweep_shard(now, shard, names);
             if self.faults.is_failing(shard) {
                 (shard, self.soon(sweeping).await)
             } else {
@@ -133,9 +139,51 @@ impl RedisStore {
         self.faults.answered(reply, |shard| *shard)
     }
 
-    async fn sweep_named(&self, now: Now, shard: u16, names: &[String]) -> Result<ShardReply, StoreError> {
+    /// Ends leases only after the chores, also in a shard that has just come back. If a chore fails, the shard is swept all the same.
+    async fn sweep_shard(&self, now: Now, shard: u16, names: &[String]) -> Result<ShardReply, StoreError> {
+        let failed_chore = self.before_leases_end(now, shard).await.err();
+        let withheld = self.unconfirmed.ids(shard);
+        let sweeping = async {
+            if names.len() <= LANES_MAX {
+                self.sweep_named(now, shard, &withheld, names).await
+            } else {
+                self.sweep_soonest(now, shard, &withheld, names).await
+            }
+        };
+        let reply = if failed_chore.is_some() { self.soon(sweeping).await } else { sweeping.await };
+        reply.map(|reply| ShardReply { failed_chore, ..reply })
+    }
+
+    /// Releases claims without an answer, and records outcomes that were put off. The end of a lease counts an attempt and makes its
+    /// message pending: a claim without an answer is no attempt, and a delivered message must not be delivered again.
+    async fn before_leases_end(&self, now: Now, shard: u16) -> Result<(), FailedChore> {
+        let failed = |chore| move |error| FailedChore { chore, error };
+        let settled = self.settle_deferred(now, shard).await;
+        let releasing = self.release_unconfirmed(now, shard);
+        let released = if settled.is_err() { self.soon(releasing).await } else { releasing.await };
+        settled.map_err(failed("settle of deferred outcomes"))?;
+        released.map_err(failed("release of unconfirmed claims"))
+    }
+
+    /// The call of the script with what all its forms have in common.
+    fn sweep_call(&self, now: Now, shard: u16, withheld: &BTreeSet<MessageId>, soonest_max: usize) -> Cmd {
         let mut cmd = self.call(&scripts::SWEEP, shard, now);
-        cmd.arg(LEASES_MAX).arg(0).arg(names);
+        cmd.arg(LEASES_MAX).arg(soonest_max).arg(withheld.len());
+        withheld.iter().for_each(|id| {
+            cmd.arg(id.as_str());
+        });
+        cmd
+    }
+
+    async fn sweep_named(
+        &self,
+        now: Now,
+        shard: u16,
+        withheld: &BTreeSet<MessageId>,
+        names: &[String],
+    ) -> Result<ShardReply, StoreError> {
+        let mut cmd = self.sweep_call(now, shard, withheld, 0);
+        cmd.arg(names);
         let answer = self.run(&scripts::SWEEP, &cmd).await?;
         let (mut reply, times) = self.read_sweep(shard, &answer)?;
         for (name, time) in names.iter().zip(times) {
@@ -146,9 +194,14 @@ impl RedisStore {
 
     /// However many lanes there are, only those next in turn are named. If all of those are overdue, and so may be
     /// lanes that nobody serves, the lanes asked for are looked up after all.
-    async fn sweep_soonest(&self, now: Now, shard: u16, names: &[String]) -> Result<ShardReply, StoreError> {
-        let mut cmd = self.call(&scripts::SWEEP, shard, now);
-        cmd.arg(LEASES_MAX).arg(LANES_MAX);
+    async fn sweep_soonest(
+        &self,
+        now: Now,
+        shard: u16,
+        withheld: &BTreeSet<MessageId>,
+        names: &[String],
+    ) -> Result<ShardReply, StoreError> {
+        let cmd = self.sweep_call(now, shard, withheld, LANES_MAX);
         let answer = self.run(&scripts::SWEEP, &cmd).await?;
         let (mut reply, pairs) = self.read_sweep(shard, &answer)?;
         let mut last = None;
@@ -163,24 +216,12 @@ impl RedisStore {
         if last.is_some_and(|last| last <= now.wall()) {
             reply.bound = None;
             for part in names.chunks(LANES_MAX) {
-                let part = self.sweep_named(now, shard, part).await?;
+                let part = self.sweep_named(now, shard, withheld, part).await?;
                 reply.ended += part.ended;
                 reply.next.extend(part.next);
             }
         }
         Ok(reply)
-    }
-}
-
-/// Logs that a chore of the sweep failed: the next sweep tries again. An error only if the store is closed.
-fn report_failed(chore: &str, outcome: Result<(), StoreError>) -> Result<(), StoreError> {
-    match outcome {
-        Err(error) if error.kind == StoreErrorKind::Closed => Err(error),
-        Err(error) => {
-            tracing::warn!(chore, %error, "sweep chore failed; tried again at the next sweep");
-            Ok(())
-        }
-        Ok(()) => Ok(()),
     }
 }
 

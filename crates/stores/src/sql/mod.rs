@@ -2,6 +2,7 @@
 
 mod address;
 mod at_once;
+mod batches;
 mod budget;
 mod call;
 mod change;

@@ -9,6 +9,7 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    batches::Batches,
     connection::{Session, Statement},
     count::{Counter, CounterDeltas, TOTALS},
     fault::Fault,
@@ -58,18 +59,14 @@ impl SqlStore {
         self.check_open()?;
         let answered_before = self.room.ask();
         // What was claimed without an answer counts no attempt, also if its lease has ended.
-        let unconfirmed = self.release_unconfirmed(now).await;
-        let found = self.read(|borrowed| Box::pin(self.sweep_rows(borrowed.session))).await?;
+        self.release_unconfirmed(now).await;
+        let withheld = self.unconfirmed.ids();
+        let found = self.read(|borrowed| Box::pin(self.sweep_rows(borrowed.session, withheld.len()))).await?;
         let tick = self.time.tick(now);
         let is_over = |end: i64| end as u64 <= tick;
-        let ends = |(id, end): &&(MessageId, i64)| is_over(*end) && !unconfirmed.contains(id);
+        let ends = |(id, end): &&(MessageId, i64)| is_over(*end) && !withheld.contains(id);
         let over: Vec<_> = found.leases.iter().filter(ends).map(|(id, _)| id).collect();
-        let (ended, damaged) = if over.is_empty() {
-            (0, 0)
-        } else {
-            self.transact(|borrowed| Box::pin(self.end_leases(borrowed.session, now, &over))).await?
-        };
-        self.writes.count_damaged(damaged);
+        let ended = self.end_all(now, &over).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         let announced = self.announce_lanes(now, &names).await;
         let is_more = self.import_and_forget(now, &found).await;
@@ -77,6 +74,8 @@ impl SqlStore {
         self.count_and_tidy(now, answered_before).await;
         // Without its heartbeat this node loses its lanes to the others: that is of the store as a whole.
         let again = announced?;
+        // If others hold the rows of all, they are asked for no sooner.
+        let is_more_over = over.len() > LEASES_MAX && ended > 0;
         let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| found.paused.contains(&no));
         let all = || lanes.iter().zip(&names);
         Ok(Sweep {
@@ -87,7 +86,7 @@ impl SqlStore {
                 .iter()
                 .find(|(_, end)| !is_over(*end))
                 .map(|(_, end)| self.time.mono(now, *end as u64)),
-            again_within: Some(if is_more || over.len() > LEASES_MAX { Duration::ZERO } else { again }),
+            again_within: Some(if is_more || is_more_over { Duration::ZERO } else { again }),
             paused: Some(all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
     }
@@ -177,7 +176,8 @@ impl SqlStore {
         queues
     }
 
-    async fn sweep_rows(&self, session: &mut Session) -> Result<SweepRows, Fault> {
+    /// `withheld`: how many leases are not ended, although they may be over. They take no places of others.
+    async fn sweep_rows(&self, session: &mut Session, withheld: usize) -> Result<SweepRows, Fault> {
         let mut select = Statement::new(
             self.dialect(),
             "(SELECT 0 AS kind, 0 AS at, message_id AS id FROM delay_message WHERE queue_no IS NULL LIMIT 1) \
@@ -185,7 +185,7 @@ impl SqlStore {
              UNION ALL (SELECT 2, queue_at, message_id FROM delay_message WHERE queue_no = ",
         );
         let in_order = " ORDER BY queue_at, queue_rank, message_id LIMIT ";
-        select.bind(IN_FLIGHT).push(in_order).bind(LEASES_MAX as i64 + 1);
+        select.bind(IN_FLIGHT).push(in_order).bind((LEASES_MAX + 1 + withheld) as i64);
         select.push(") UNION ALL (SELECT 3, queue_at, NULL FROM delay_message WHERE queue_no = ").bind(ENDED);
         select.push(in_order).bind(1);
         select.push(") UNION ALL SELECT 4, CAST(COALESCE(SUM(n), 0) AS ").push_as("SIGNED", "BIGINT");
@@ -205,6 +205,26 @@ impl SqlStore {
         Ok(found)
     }
 
+    /// Ends these leases, as many as a sweep ends. Returns how many messages had them. A row that the database refuses to change keeps its
+    /// lease, and no other.
+    async fn end_all(&self, now: Now, over: &[&MessageId]) -> Result<usize, StoreError> {
+        let mut batches = Batches::of(over.iter().copied().take(LEASES_MAX), LEASES_MAX);
+        let mut all = 0;
+        while let Some(batch) = batches.next() {
+            let ended =
+                self.transact(|borrowed| Box::pin(self.end_leases(borrowed.session, now, &batch))).await;
+            match ended {
+                Ok((ended, damaged)) => {
+                    all += ended;
+                    self.writes.count_damaged(damaged);
+                }
+                Err(error) => batches.failed(batch, error)?,
+            }
+        }
+        report_failed("end of leases", batches.outcome());
+        Ok(all)
+    }
+
     /// Ends these leases. Returns how many messages had them, and how many others could not be read and are dead letters now.
     async fn end_leases(
         &self,
@@ -213,7 +233,7 @@ impl SqlStore {
         ids: &[&MessageId],
     ) -> Result<(usize, usize), Fault> {
         let slot = self.slots.take();
-        let mut ids = ids[..ids.len().min(LEASES_MAX)].to_vec();
+        let mut ids = ids.to_vec();
         ids.sort_unstable();
         let FoundRows { mut rows, bad } = self.lock(session, &ids, Bodies::Without, Locked::Skip).await?;
         let tick = self.time.tick(now);

@@ -222,7 +222,7 @@ fn an_insert_that_was_cut_off_may_have_been_done_and_one_that_found_no_redis_was
 }
 
 /// A server, a store that reaches it through a proxy, and a message "b" whose claim Redis made and whose answer was lost.
-async fn with_lost_claim() -> (Redis, Proxy, RedisStore) {
+pub(crate) async fn with_lost_claim() -> (Redis, Proxy, RedisStore) {
     let server = Redis::single();
     let proxy = Proxy::start(server.port()).await;
     let store = open(&proxy.url(), Options::new(1)).await.unwrap();
@@ -352,7 +352,7 @@ fn a_master_that_was_demoted_behind_its_address_is_left_for_the_new_one() {
     });
 }
 
-fn shard_key(text: &str, name: &str) -> String {
+pub(crate) fn shard_key(text: &str, name: &str) -> String {
     format!("duly:{{main:{}}}:{name}", id(text).hash64() % 16)
 }
 

@@ -7,6 +7,7 @@ mod damaged;
 mod faults;
 mod health;
 mod in_store_delivery;
+mod leases;
 mod lists;
 mod memory;
 mod nodes;

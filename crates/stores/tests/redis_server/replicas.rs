@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use duly_core::{Store, store::StoreErrorKind};
-use duly_stores::redis::Options;
+use duly_core::{
+    Store,
+    store::{Changed, Settled, StoreErrorKind},
+};
+use duly_stores::{RedisStore, redis::Options};
 use testkit::{
     block_on,
     servers::{
@@ -13,7 +16,7 @@ use testkit::{
 };
 
 use crate::{
-    bed::{claim, deliver, insert, lane, message, now, open},
+    bed::{claim, deliver, id, insert, lane, message, ms, now, open},
     proxy::Proxy,
 };
 
@@ -61,6 +64,93 @@ fn delivery_goes_on_while_a_message_waits_for_a_replica_that_hangs() {
         // Whether the replica was in time or not: the message is there.
         let _ = accepting.await.unwrap();
         assert_eq!(claim(&store, 1, 5).await.unwrap().messages.len(), 1);
+    });
+}
+
+/// A machine that is busy may need more time for some calls than Redis waits for a replica: then they are tried again.
+const TRIES_MAX: u64 = 10;
+
+fn blocked_clients(server: &Redis) -> usize {
+    let clients: String = server.run(&["INFO", "clients"]);
+    let line = clients.lines().find_map(|line| line.strip_prefix("blocked_clients:"));
+    line.unwrap().parse().unwrap()
+}
+
+/// What a node does besides taking messages.
+#[derive(Debug, Clone, Copy)]
+enum NodeTask {
+    Health,
+    Delivery,
+    Changes,
+    Upkeep,
+}
+
+impl NodeTask {
+    async fn do_on(self, store: &RedisStore, number: u64) {
+        match self {
+            Self::Health => {
+                let health = store.health().await;
+                assert_eq!(health.accepting.unwrap_err().kind, StoreErrorKind::Unanswered);
+                assert_eq!((health.claiming, health.background, health.degraded), (Ok(()), Ok(()), None));
+            }
+            Self::Delivery => {
+                let held = claim(store, 1, 1).await.unwrap().messages;
+                let receipts: Vec<_> = held.iter().map(|leased| leased.receipt.clone()).collect();
+                assert_eq!(store.extend(now(1), &receipts, PATIENCE).await.unwrap(), [Settled::Done]);
+                deliver(store, 1, &held).await.unwrap();
+            }
+            Self::Changes => {
+                // From behind, where no claim has come.
+                let ids = [0, 1].map(|n| id(&format!("m{:03}", 4 * TRIES_MAX - 1 - 2 * number - n)));
+                let done = Changed::Done { maybe_delivered: false };
+                assert_eq!(store.cancel(now(1), &ids[..1]).await.unwrap(), [done]);
+                assert_eq!(store.reschedule(now(1), &[(ids[1].clone(), ms(5))]).await.unwrap(), [done]);
+                assert!(store.get(&ids).await.unwrap().iter().all(Option::is_some));
+            }
+            Self::Upkeep => {
+                store.sweep(now(1), &[lane("work")]).await.unwrap();
+                assert!(store.totals().await.unwrap().balance());
+                assert_eq!(store.lanes(now(1)).await.unwrap().len(), 1);
+                store.set_paused(&lane("work"), number.is_multiple_of(2)).await.unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_hangs_stops_no_call_but_those_that_wait_for_it() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (master, replica) = (Redis::single(), Redis::single());
+        follow(&replica, &master);
+        let store = Arc::new(open(&master.url(), options("one", 1)).await.unwrap());
+        insert(&store, (0..4 * TRIES_MAX).map(|n| message(&format!("m{n:03}"), 0)).collect()).await.unwrap();
+        store.sweep(now(0), &[lane("work")]).await.unwrap();
+        store.health().await.whole().unwrap();
+        replica.pause();
+        for work in [NodeTask::Health, NodeTask::Delivery, NodeTask::Changes, NodeTask::Upkeep] {
+            let mut tries = 0..TRIES_MAX;
+            let is_first = loop {
+                let Some(number) = tries.next() else { break false };
+                let late = message(&format!("late-{work:?}-{number}"), 0);
+                let accepting = {
+                    let store = store.clone();
+                    tokio::spawn(async move { insert(&store, vec![late]).await })
+                };
+                wait_until("Redis waits for the replica", PATIENCE, || blocked_clients(&master) == 1);
+                work.do_on(&store, number).await;
+                let is_first = !accepting.is_finished();
+                assert_eq!(accepting.await.unwrap().unwrap_err().kind, StoreErrorKind::Unanswered);
+                wait_until("Redis waits no more", PATIENCE, || blocked_clients(&master) == 0);
+                if is_first {
+                    break true;
+                }
+            };
+            assert!(is_first, "{work:?} waits for the replica, too");
+        }
+        replica.cont();
     });
 }
 

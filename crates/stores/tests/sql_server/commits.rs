@@ -16,7 +16,7 @@ use crate::{
 const DONE: Changed = Changed::Done { maybe_delivered: false };
 
 /// A store at the end of a wire, with two messages in it, so that the lane is known and the connection is there.
-async fn at_the_wire(bed: &Bed) -> (Proxy, SqlStore) {
+pub(crate) async fn at_the_wire(bed: &Bed) -> (Proxy, SqlStore) {
     let wire = bed.wire();
     let store = bed.store_over(&wire, Options::new(1)).await;
     insert(&store, vec![message("known", 10_000), message("late", 20_000)]).await.unwrap();
@@ -24,14 +24,15 @@ async fn at_the_wire(bed: &Bed) -> (Proxy, SqlStore) {
 }
 
 /// The database makes a claim, and its caller gives up before the answer.
-async fn give_up_a_claim(wire: &Proxy, store: &SqlStore) {
+pub(crate) async fn give_up_a_claim(wire: &Proxy, store: &SqlStore, limit: usize) {
+    let met = wire.needles_met();
     wire.cut_after(b"COMMIT", 1);
     wire.then_hold();
     tokio::select! {
-        _ = claim(store, 1, 10) => panic!("the wire is held"),
+        _ = claim(store, 1, limit) => panic!("the wire is held"),
         () = async {
             // The database makes the claim a moment before the wire breaks and is held.
-            while wire.needles_met() == 0 {
+            while wire.needles_met() == met {
                 tokio::task::yield_now().await;
             }
         } => {}
@@ -249,7 +250,7 @@ both! {
         let (wire, store) = at_the_wire(&bed).await;
         insert(&store, messages(10)).await.unwrap();
         let held = claim(&store, 1, 1).await.unwrap().messages;
-        give_up_a_claim(&wire, &store).await;
+        give_up_a_claim(&wire, &store, 10).await;
         // A release changes rows that lost nothing; the end of a lease makes suspects of them.
         bed.sql(bed.words(
             "CREATE TRIGGER stuck BEFORE UPDATE ON delay_message FOR EACH ROW \
@@ -278,7 +279,7 @@ both! {
         let (wire, store) = at_the_wire(&bed).await;
         insert(&store, messages(10)).await.unwrap();
         let other = bed.store(2).await;
-        give_up_a_claim(&wire, &store).await;
+        give_up_a_claim(&wire, &store, 10).await;
         assert_eq!(totals(&other).await.in_flight, 10, "the database made the claim");
         store.sweep(now(2), &[lane("work")]).await.unwrap();
         let again = claim(&other, 3, 10).await.unwrap().messages;

@@ -117,8 +117,13 @@ both! {
             work.await.unwrap();
         }
         // What was claimed without an answer comes back, what is left is delivered.
-        for store in [&one, &two] {
-            store.sweep(now(2), &[lane("work")]).await.unwrap();
+        for _ in 0..1_000 {
+            for store in [&one, &two] {
+                store.sweep(now(2), &[lane("work")]).await.unwrap();
+            }
+            if totals(&one).await.in_flight == 0 {
+                break;
+            }
         }
         while let held = claim(&one, 3, 100).await.unwrap().messages
             && !held.is_empty()
@@ -177,7 +182,13 @@ both! {
         bed.cont();
         // What was sent before it slept may come true when it wakes, and then it is as if it had been answered.
         assert_eq!(insert(&store, vec![message("new", 0)]).await.unwrap().len(), 1);
-        store.sweep(now(2), &[lane("work")]).await.unwrap();
+        // What the server still does for a claim of before keeps its rows for a moment: then a later sweep hands them back.
+        for _ in 0..1_000 {
+            store.sweep(now(2), &[lane("work")]).await.unwrap();
+            if totals(&store).await.in_flight <= held.len() as u64 {
+                break;
+            }
+        }
         let settled = deliver(&store, 2, &held).await.unwrap();
         let delivered = totals(&store).await.delivered;
         assert_eq!(delivered, 5, "{settled:?}");

@@ -3,7 +3,7 @@
 //! Such a table is in no bucket any more and delays no other one. The move is tried again from where it stopped. Meanwhile, messages in
 //! it that come near are loaded one by one.
 
-use std::{collections::BTreeMap, fmt, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, io, sync::Arc};
 
 use bytes::Bytes;
 use duly_core::{Monotonic, Timestamp};
@@ -14,13 +14,10 @@ use super::super::{
     disk::DiskFile,
     engine::Engine,
     index::Position,
-    options::STEP,
+    options::{STEP, UNREAD_AFTER},
     table::{KeyRecord, live_keys, read_all, read_entry},
     wheel::{Opened, Slot},
 };
-
-/// How long until a table is read again that the disk could not read.
-const UNREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// Why a table cannot be moved, and until when.
 #[derive(Debug, Default)]
@@ -31,6 +28,8 @@ struct Blocked {
     again: Monotonic,
     /// The error of the disk, if it could not read the table.
     unread: Option<String>,
+    /// Messages that have come near and that the disk could not read.
+    waiting: u64,
 }
 
 /// All such tables, by number.
@@ -57,6 +56,11 @@ impl BlockedTables {
     /// The error of the disk for a table that cannot be read.
     pub(in crate::embedded) fn unread(&self) -> Option<&str> {
         self.0.values().find_map(|blocked| blocked.unread.as_deref())
+    }
+
+    /// Messages in them that wait because the disk cannot read them.
+    pub(in crate::embedded) fn waiting(&self) -> u64 {
+        self.0.values().map(|blocked| blocked.waiting).sum()
     }
 }
 
@@ -132,7 +136,8 @@ impl SharedEngine {
         let next = known.filter(|_| !is_unread).map_or(Some(Timestamp::default()), |known| known.next);
         let unread = is_unread.then(|| error.to_string());
         let next = next.filter(|_| is_bucket);
-        engine.tables.blocked_mut().0.insert(table, Blocked { next, again, unread });
+        let waiting = known.map_or(0, |known| known.waiting);
+        engine.tables.blocked_mut().0.insert(table, Blocked { next, again, unread, waiting });
         drop(engine);
         let is_due = next.is_some_and(|next| Slot::at(0, next).number < wanted.0[0]);
         if is_due { self.load_due(table) } else { Ok(()) }
@@ -149,7 +154,7 @@ impl SharedEngine {
                 (files, known.split_to(), Slot { level: 0, number }.start(), chunk)
             })
         };
-        let mut next = None;
+        let (mut next, mut waiting) = (None, 0);
         if let Some(((data, keys, keys_len), from, end, chunk)) = found
             && let Ok(bytes) = read_all(&*keys, 0, keys_len)
         {
@@ -163,25 +168,25 @@ impl SharedEngine {
                 }
             }
             drop(bytes);
-            self.load_keys(table, &data, &due, chunk)?;
+            waiting = self.load_keys(table, &data, &due, chunk)?;
         }
         if let Some(blocked) = self.engine().tables.blocked_mut().0.get_mut(&table) {
-            blocked.next = next;
+            (blocked.next, blocked.waiting) = (next, waiting);
         }
         self.note_progress();
         self.moved.notify_waiters();
         Ok(())
     }
 
-    /// Loads the messages of a table with these keys. What cannot be read stays where it is.
+    /// Loads the messages of a table with these keys. What cannot be read stays where it is. Returns how many the disk cannot read.
     fn load_keys(
         &self,
         table: u32,
         data: &Arc<dyn DiskFile>,
         due: &[KeyRecord],
         chunk: usize,
-    ) -> io::Result<()> {
-        let (mut bytes, mut entries) = (Vec::new(), Vec::new());
+    ) -> io::Result<u64> {
+        let (mut bytes, mut entries, mut unread) = (Vec::new(), Vec::new(), 0);
         for some in due.chunks(STEP) {
             let waiting: Vec<(u64, Position)> = {
                 let engine = self.engine();
@@ -200,7 +205,7 @@ impl SharedEngine {
                         // If its neighbours cannot be read now, it is quarantined when they can.
                         let _ = self.pass_over(table, position.offset());
                     }
-                    Err(_) => {}
+                    Err(_) => unread += 1,
                 }
                 if bytes.len() >= chunk {
                     let bytes = Bytes::from(std::mem::take(&mut bytes));
@@ -208,7 +213,8 @@ impl SharedEngine {
                 }
             }
         }
-        self.load_entries(&self.lock_moves(), &Bytes::from(bytes), entries)
+        self.load_entries(&self.lock_moves(), &Bytes::from(bytes), entries)?;
+        Ok(unread)
     }
 }
 

@@ -19,10 +19,10 @@ use super::{
         in_flight::{ClaimedMessage, Loss},
         index::{Marks, Position},
         lanes::ReleaseKey,
-        table::{read_all, read_entry},
+        table::read_all,
     },
     Opening, io_error, numbered,
-    replay::version_of,
+    replay::{read_or_warn, version_of},
 };
 
 impl Opening<'_> {
@@ -66,11 +66,11 @@ impl Opening<'_> {
         // A message that was claimed alone was suspected before: it is blamed, and the others are not.
         let mut blamed = false;
         for record in records.values().filter(|record| record.alone && !record.client) {
-            blamed = blamed || self.claimed(record)?.is_some();
+            blamed = blamed || self.claimed(record).is_some();
         }
         // One at a time: all bodies together may not fit into memory.
         for record in records.values() {
-            let Some((position, bytes)) = self.claimed(record)? else { continue };
+            let Some((position, bytes)) = self.claimed(record) else { continue };
             let loss = match record {
                 ClaimRecord { client: true, .. } => Loss::Lease,
                 ClaimRecord { alone: false, .. } if blamed => Loss::ProcessByOther,
@@ -100,23 +100,18 @@ impl Opening<'_> {
     }
 
     /// The entry that a record names, if the message still has that version.
-    fn claimed(&self, record: &ClaimRecord) -> Result<Option<(Position, Vec<u8>)>, StoreError> {
+    fn claimed(&self, record: &ClaimRecord) -> Option<(Position, Vec<u8>)> {
         let positions: Vec<Position> =
             self.engine.index.candidates(record.hash).map(|(position, _)| position).collect();
         for position in positions {
             let Some(file) = self.engine.file(position) else { continue };
-            let bytes = match read_entry(&*file, position) {
-                // It is damaged: it is quarantined when its turn comes.
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
-                read => read.map_err(|error| {
-                    io_error(&format!("reading byte {} of file {}", position.offset(), position.file), error)
-                })?,
-            };
+            // What cannot be read is pending, and is quarantined or set aside when its turn comes.
+            let Some(bytes) = read_or_warn(&*file, position) else { continue };
             if version_of(&bytes) == record.version {
-                return Ok(Some((position, bytes)));
+                return Some((position, bytes));
             }
         }
-        Ok(None)
+        None
     }
 
     /// Restores one claim. A client keeps its lease. The lease of a claim of the last process has ended: the claim is lost like any

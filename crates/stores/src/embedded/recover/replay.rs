@@ -196,7 +196,7 @@ impl Opening<'_> {
         let version = peek.version();
         self.engine.sequences.saw_version(version);
         self.engine.ever.accepted += u64::from(accepted);
-        let known = self.find(hash, peek.id_text())?;
+        let known = self.find(hash, peek.id_text());
         if known.as_ref().is_some_and(|(_, old)| version <= version_of(old)) {
             return Ok(());
         }
@@ -227,7 +227,7 @@ impl Opening<'_> {
             .head()
             .get(entry::FIXED..entry::FIXED + usize::from(peek.head()[33]))
             .and_then(|id| std::str::from_utf8(id).ok());
-        if let Some((position, old)) = self.find(hash, id.ok_or_else(unread)?)?
+        if let Some((position, old)) = self.find(hash, id.ok_or_else(unread)?)
             && (old.is_empty() || version_of(&old) == version)
         {
             let counted_as = if old.is_empty() { peek.head() } else { &old };
@@ -262,27 +262,32 @@ impl Opening<'_> {
         }
     }
 
-    /// The live entry of an id, read from its position. A damaged entry is returned without bytes: then only the hash says that it is the one,
-    /// and a later record of the journal or the next claim finds the damage.
-    pub(super) fn find(&self, hash: u64, id: &str) -> Result<Option<(Position, Vec<u8>)>, StoreError> {
+    /// The live entry of an id, read from its position. One that is damaged, or that the disk cannot read, is returned without bytes: then only
+    /// the hash says that it is the one. The journal has all that became of its message since; if that is nothing, the next claim finds out.
+    pub(super) fn find(&self, hash: u64, id: &str) -> Option<(Position, Vec<u8>)> {
         let positions: Vec<Position> =
             self.engine.index.candidates(hash).map(|(position, _)| position).collect();
         for position in positions {
             let Some(file) = self.engine.file(position) else { continue };
-            let bytes = match read_entry(&*file, position) {
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                    return Ok(Some((position, Vec::new())));
-                }
-                read => read.map_err(|error| {
-                    io_error(&format!("reading byte {} of file {}", position.offset(), position.file), error)
-                })?,
-            };
+            let Some(bytes) = read_or_warn(&*file, position) else { return Some((position, Vec::new())) };
             if Peek::framed(&bytes).is_ok_and(|peek| peek.id_text() == id) {
-                return Ok(Some((position, bytes)));
+                return Some((position, bytes));
             }
         }
-        Ok(None)
+        None
     }
+}
+
+/// The entry at `position`; `None` if it is damaged or the disk cannot read it.
+pub(super) fn read_or_warn(file: &dyn DiskFile, position: Position) -> Option<Vec<u8>> {
+    let read = read_entry(file, position);
+    if let Err(error) = &read
+        && error.kind() != std::io::ErrorKind::InvalidData
+    {
+        let (file, offset) = (position.file, position.offset());
+        tracing::warn!(file, offset, %error, "message unreadable while the store opens");
+    }
+    read.ok()
 }
 
 /// A frame is bad, and the journal goes on after it.

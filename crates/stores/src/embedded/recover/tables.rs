@@ -1,19 +1,15 @@
 //! The files that the manifest names: tables and slices.
 
-use std::io;
-
 use duly_core::store::StoreError;
 
 use super::{
     super::{
-        damage::survey,
         disk::DiskFile,
         ended::Slice,
-        entry::{self, Peek},
         index::{Marks, Position},
-        lanes::{Extent, ReleaseKey},
         manifest::TableLine,
-        table::{KEY_BYTES, KeyRecord, Table, TableKind, check_len, live_keys, read_all, read_entry},
+        survey::{Survey, UnreadPart},
+        table::{KEY_BYTES, KeyRecord, Table, TableKind, check_len, live_keys, read_all},
     },
     Opening, damaged, io_error,
 };
@@ -59,7 +55,7 @@ impl Opening<'_> {
         }
         self.count_keys(line, &live)?;
         if line.kind == TableKind::Run {
-            self.add_extents(number, &live, line.data_len, &**table.data(), &bytes)?;
+            self.add_extents(number, &live, line.data_len, &**table.data());
         }
         self.engine.tables.insert(table);
         self.engine.retire_if_empty(number);
@@ -94,41 +90,18 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Gives each lane its extent of a run.
-    fn add_extents(
-        &mut self,
-        number: u32,
-        live: &[KeyRecord],
-        len: u64,
-        data: &dyn DiskFile,
-        keys: &[u8],
-    ) -> Result<(), StoreError> {
-        let mut stretches: Vec<(u32, u64)> = Vec::new();
-        for key in live {
-            if stretches.last().is_none_or(|(lane, _)| *lane != key.lane) {
-                stretches.push((key.lane, u64::from(key.off8) * entry::ALIGN as u64));
-            }
-        }
-        for (at, (lane, start)) in stretches.iter().enumerate() {
-            let end = stretches.get(at + 1).map_or(len, |(_, start)| *start);
-            let key = read_entry(data, Position::new(number, *start)).and_then(|bytes| {
-                let key = Peek::framed(&bytes).and_then(ReleaseKey::of);
-                key.map_err(|_| io::ErrorKind::InvalidData.into())
-            });
-            let surveyed = match key {
-                Ok(key) => Ok((Vec::new(), Some((*start, key)))),
-                Err(error) if error.kind() != io::ErrorKind::InvalidData => Err(error),
-                Err(_) => survey(data, number, keys, *start, end),
-            };
-            let (damaged, first) = surveyed
-                .map_err(|error| io_error(&format!("reading byte {start} of table-{number}.data"), error))?;
+    /// Gives each lane its extent of a run. What the disk cannot read at the beginning of one is set aside.
+    fn add_extents(&mut self, number: u32, live: &[KeyRecord], len: u64, data: &dyn DiskFile) {
+        let mut stretches = live.chunk_by(|a, b| a.lane == b.lane).peekable();
+        while let Some(keys) = stretches.next() {
+            let start = |keys: &[KeyRecord]| keys[0].position(number).offset();
+            let end = stretches.peek().map_or(len, |next| start(next));
+            let mut found = Survey::of(&UnreadPart::damaged(number, start(keys)..end));
+            found.check(data, keys);
             // They are quarantined once the index has them.
-            self.damaged.extend(damaged);
-            if let (Some((next, key)), Some(mut state)) = (first, self.engine.lanes.get_mut(*lane)) {
-                state.add_extent(Extent { table: number, next, end, key });
-            }
+            self.damaged.append(&mut found.damaged);
+            self.engine.add_surveyed(keys, found, end);
         }
-        Ok(())
     }
 
     pub(super) fn load_slices(&mut self) -> Result<(), StoreError> {

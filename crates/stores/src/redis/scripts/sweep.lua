@@ -2,7 +2,8 @@
 -- The sweep, in bounded steps: ends leases that ran out, forgets what is past retention, returns what comes next.
 --
 -- KEYS    as in prelude.lua
--- ARGV    how many leases to end at most, how many of the soonest lanes to name; then, if that is 0, the lanes asked for
+-- ARGV    how many leases to end at most, how many of the soonest lanes to name, how many messages are withheld; the ids of those: their
+--         leases are not ended; then, if no lanes are to be named, the lanes asked for
 -- result  how many leases ended, when the next one ends ("" if none), how many are pending, how many in flight; how many lanes this node
 --         owns here, how many messages could not be read and are dead letters now; lane and fencing token of each lane, in pairs; the
 --         ids of those messages; then the
@@ -18,8 +19,15 @@ for i, kind in ipairs(TYPES) do
   end
 end
 
-local ids = call('ZRANGEBYSCORE', lease, '-inf', ARGV[3], 'LIMIT', 0, tonumber(ARGV[FIRST]))
-local aside = {}
+local leases_max, soonest_max = tonumber(ARGV[FIRST]), tonumber(ARGV[FIRST + 1])
+local withheld, withheld_count = {}, tonumber(ARGV[FIRST + 2])
+local LANES = FIRST + 3 + withheld_count
+for i = FIRST + 3, LANES - 1 do withheld[ARGV[i]] = true end
+-- Those that are withheld take no places of others.
+local ids, aside = {}, {}
+for _, id in ipairs(call('ZRANGEBYSCORE', lease, '-inf', ARGV[3], 'LIMIT', 0, leases_max + withheld_count)) do
+  if #ids < leases_max and not withheld[id] then ids[#ids + 1] = id end
+end
 if #ids > 0 then
   local packed, claims = call('HMGET', msg, unpack(ids)), call('HMGET', claim, unpack(ids))
   for i, id in ipairs(ids) do
@@ -36,7 +44,7 @@ if #ids > 0 then
 end
 finish(512)
 
-local next_end = call('ZRANGE', lease, 0, 0, 'WITHSCORES')[2]
+local next_end = call('ZRANGEBYSCORE', lease, '(' .. ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local held = call('HMGET', count, '#pending', '#in_flight')
 local answers = {
   tostring(#ids), next_end and string.format('%.0f', next_end) or '', held[1] or '0', held[2] or '0',
@@ -51,11 +59,10 @@ end
 answers[5], answers[6] = tostring(#mine / 2), tostring(#aside)
 for _, text in ipairs(mine) do answers[#answers + 1] = text end
 for _, id in ipairs(aside) do answers[#answers + 1] = id end
-local soonest_max = tonumber(ARGV[FIRST + 1])
 if soonest_max > 0 then
   for _, text in ipairs(call('ZRANGE', soonest, 0, soonest_max - 1, 'WITHSCORES')) do answers[#answers + 1] = text end
-elseif #ARGV > FIRST + 1 then
-  for _, score in ipairs(call('ZMSCORE', soonest, unpack(ARGV, FIRST + 2))) do
+elseif #ARGV >= LANES then
+  for _, score in ipairs(call('ZMSCORE', soonest, unpack(ARGV, LANES))) do
     answers[#answers + 1] = score or ''
   end
 end
