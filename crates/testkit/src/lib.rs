@@ -12,6 +12,7 @@ pub mod disk;
 pub mod fault;
 pub mod http;
 pub mod kill;
+pub mod logs;
 pub mod planted;
 pub mod servers;
 pub mod simulation;
