@@ -213,13 +213,14 @@ async fn results_of_a_batch_need_room_before_anything_is_done() {
     .await;
     bed.duly().send(Message::to("big").id("0").text("\u{1}".repeat(BODY_BYTES))).await.unwrap();
     let slow = slow_reader(&bed, &json!({"max": 1})).await;
-    let line = |n: usize| format!("{{\"topic\":\"t\",\"id\":\"m{n}\"}}\n");
-    let items: String = (0..4_096).map(line).collect();
+    let batch = |round: usize| {
+        (0..4_096).map(|n| format!("{{\"topic\":\"t\",\"id\":\"{round}-{n}\"}}\n")).collect::<String>()
+    };
     let mut unread = Vec::new();
     let refused = async {
         loop {
             unread.push(unread_batch(&bed));
-            let results = bed.post("/v1/messages/batch", items.clone()).await.lines();
+            let results = bed.post("/v1/messages/batch", batch(unread.len())).await.lines();
             if results.len() < 4_096 {
                 break results;
             }
@@ -229,15 +230,15 @@ async fn results_of_a_batch_need_room_before_anything_is_done() {
     let (place, error) = (results.len() - 1, &results.last().unwrap()["error"]);
     let path = format!("[{place}]");
     assert_eq!((error["code"].as_str(), error["path"].as_str()), (Some("busy"), Some(&*path)), "{error}");
-    assert_eq!(bed.get(&format!("/v1/messages/m{place}")).await.code(), "not_found");
+    let id = format!("{}-{place}", unread.len());
+    assert_eq!(bed.get(&format!("/v1/messages/{id}")).await.code(), "not_found");
     let few = bed.post("/v1/messages/batch", "{\"topic\":\"t\"}\n".repeat(5)).await.lines();
     assert_eq!(few.len(), 5, "few results need no room");
     for unread in unread {
         unread.abort();
         drop(unread.await);
     }
-    let answered =
-        async { while bed.post("/v1/messages/batch", items.clone()).await.lines().len() < 4_096 {} };
+    let answered = async { while bed.post("/v1/messages/batch", batch(0)).await.lines().len() < 4_096 {} };
     tokio::time::timeout(SOON, answered).await.expect("there is room again");
     drop(slow);
 }
