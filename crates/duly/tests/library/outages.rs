@@ -8,7 +8,10 @@ use duly::{
 };
 use duly_stores::MemoryStore;
 
-use crate::bench::{Bench, Mood, Target};
+use crate::{
+    bench::{Bench, Mood, Target},
+    logs::Logs,
+};
 
 #[tokio::test]
 async fn a_sink_that_is_down_for_hours_loses_nothing_and_dead_letters_nothing() {
@@ -160,4 +163,39 @@ async fn a_sink_hears_of_what_is_recorded_and_of_nothing_else() {
     target.set(Mood::Good);
     bench.pass(minutes(10)).await;
     assert_eq!(target.settled_ids(), [good, retried]);
+}
+
+#[tokio::test]
+async fn an_outage_is_logged_when_it_begins_now_and_then_and_when_it_ends() {
+    let logs = Logs::new();
+    let (bench, target) =
+        Bench::with_target(Mood::Bad(SinkErrorKind::Unreachable), SinkOptions::default()).await;
+    let mut events = bench.duly.events();
+    let mut told = 0;
+    bench.send(Message::to("orders/x")).await;
+    for _ in 0..60 {
+        bench.pass(minutes(1)).await;
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.next() => {
+                    told += usize::from(matches!(event, duly::Event::SinkUnreachable { .. }));
+                }
+                () = std::future::ready(()) => break,
+            }
+        }
+    }
+    assert!(told > 60, "it was probed {told} times");
+    let lines = |text: &str| logs.with(text).len();
+    assert_eq!((lines("sink unreachable"), lines("sink still unreachable")), (1, 5));
+    let last = logs.with("sink still unreachable").pop().unwrap();
+    assert!(last.contains("lane=orders") && last.contains("as told") && last.contains("minutes=3"), "{last}");
+    target.set(Mood::Good);
+    bench.pass(minutes(2)).await;
+    assert_eq!(target.arrivals().len(), 1);
+    assert_eq!((lines("sink recovered"), lines("sink unreachable")), (1, 1));
+    target.set(Mood::Bad(SinkErrorKind::Unreachable));
+    bench.send(Message::to("orders/x")).await;
+    bench.pass(minutes(2)).await;
+    assert_eq!(lines("sink unreachable"), 2, "another outage");
 }
