@@ -21,7 +21,7 @@ fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
     text.split(&open).skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()
 }
 
-/// A server as `cargo run --release -- serve` starts it, on a port and folder of its own.
+/// A server as `cargo run -- serve` starts it, on a port and folder of its own.
 struct Server {
     child: Child,
     addr: SocketAddr,
@@ -41,10 +41,9 @@ impl Server {
         Self { child, addr, folder }
     }
 
-    /// Runs a line in a shell where `duly` and `cargo run --release --` are the program under test.
+    /// Runs a line in a shell where `duly` and `cargo run --` are the program under test.
     fn run(&self, line: &str) -> Output {
-        let line =
-            line.replace("cargo run --release --", "duly").replace("127.0.0.1:7380", &self.addr.to_string());
+        let line = line.replace("cargo run --", "duly").replace("127.0.0.1:7380", &self.addr.to_string());
         let mut shell = Command::new("sh");
         shell.args(["-ec", &line]).env("PATH", path()).env("DULY_URL", format!("http://{}", self.addr));
         shell.current_dir(self.folder.path()).output().unwrap()
@@ -100,7 +99,7 @@ fn every_command_of_the_readme_does_what_it_says() {
         for line in lines(text) {
             match line {
                 // The server above is this line; the demo has tests of its own (cli/demo.rs), and the tests a step in `cargo xtask test`.
-                "cargo run --release -- serve" | "cargo run --release -- demo" | "cargo xtask test" => {
+                "cargo run -- serve" | "cargo run -- demo" | "cargo xtask test" => {
                     continue;
                 }
                 line if line.starts_with("curl") && !there("curl") => continue,

@@ -17,6 +17,9 @@ pub struct Receipt {
     pub id: MessageId,
 }
 
+/// Bytes of the longest receipt that is ever given out.
+const LEN_MAX: usize = 4 + 1 + 16 + 1 + MessageId::LEN_MAX;
+
 /// `<shard>.<token>.<id>`, the first two in hexadecimal.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,7 +32,8 @@ impl FromStr for Receipt {
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let parse = || {
-            let (shard, rest) = text.split_once('.')?;
+            // Numbers may begin with any count of zeros, and whoever settles is answered with the text that was sent.
+            let (shard, rest) = Some(text).filter(|text| text.len() <= LEN_MAX)?.split_once('.')?;
             let (token, id) = rest.split_once('.')?;
             Some(Self {
                 shard: u16::from_str_radix(shard, 16).ok()?,
@@ -55,6 +59,16 @@ mod tests {
     fn a_receipt_reads_back_what_it_wrote() {
         let receipt = Receipt { shard: 15, token: u64::MAX, id: MessageId::parse("a.b:c-d").unwrap() };
         assert_eq!(receipt.to_string().parse(), Ok(receipt));
+    }
+
+    #[test]
+    fn no_receipt_is_longer_than_the_longest_that_is_given_out() {
+        let id = MessageId::parse(&"i".repeat(MessageId::LEN_MAX)).unwrap();
+        let longest = Receipt { shard: u16::MAX, token: u64::MAX, id }.to_string();
+        assert_eq!(longest.len(), LEN_MAX);
+        assert!(longest.parse::<Receipt>().is_ok());
+        let padded = format!("{}1.2.a", "0".repeat(LEN_MAX));
+        assert_eq!(padded.parse::<Receipt>().unwrap_err().code, "bad_receipt");
     }
 
     #[test]

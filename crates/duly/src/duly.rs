@@ -7,17 +7,13 @@ use std::{
 };
 
 use duly_core::{
-    Clock, ErrorCode, Invalid, Lane, Limits, MessageId, NodeStatus, Now, ShardStatus, Sink, SinkName, State,
-    Store, Timestamp, Topic,
-    schedule::Random,
-    store::{Insert, Inserted},
+    Clock, ErrorCode, Invalid, Limits, MessageId, NodeStatus, Now, ShardStatus, Sink, SinkName, State, Store,
+    Timestamp, Topic, schedule::Random, store::Insert,
 };
 
 use crate::{
     Builder, Error, Events, HandlerOptions, Levels, Message, Metrics, Stats, StoredMessage,
-    counters::add,
     engine::{EngineHandles, catch_panic},
-    events::Event,
     expiry,
     handle::RegisteredHandler,
     health::check_runtime,
@@ -25,13 +21,10 @@ use crate::{
     receipt_cache::ReceiptCache,
     seconds,
     shutdown::Lifecycle,
-    store_monitor::{CallKind, StoreCall},
 };
 
 /// The pause after a panic of the store while waiting for a hint.
 const HINT_PAUSE: Duration = seconds(1);
-/// A message that is due later needs no hint: the sweep finds it in time.
-const HINT_AHEAD: Duration = seconds(10);
 
 /// A delayed message queue in this process. Cloning shares it.
 ///
@@ -48,7 +41,7 @@ pub(crate) struct Inner {
     pub(crate) parts: EngineHandles,
     pub(crate) sinks: BTreeMap<SinkName, Arc<dyn Sink>>,
     pub(crate) options: DulyOptions,
-    pub(crate) receipt_cache: ReceiptCache,
+    pub(crate) receipt_cache: Arc<ReceiptCache>,
     /// Running and stopped handlers.
     pub(crate) handlers: Mutex<HashMap<Topic, RegisteredHandler>>,
     random: Mutex<Random>,
@@ -138,7 +131,7 @@ impl Duly {
                 grace: from.grace,
                 deliver: from.deliver,
             },
-            receipt_cache: ReceiptCache::default(),
+            receipt_cache: Arc::default(),
             handlers: Mutex::default(),
             lifecycle: Lifecycle::new([driver, listener].into_iter().chain(expiry).collect()),
             random: Mutex::new(Random::new(seed ^ 0x6475_6C79)),
@@ -149,7 +142,7 @@ impl Duly {
     /// Sends a message. Once this returns `Ok`, it is as durable as the store can make it.
     ///
     /// If the store does not answer, the message may have been accepted: [`Error::Unanswered`] has its id, and a second
-    /// send with that id is the same message. Cancel safety: dropped midway, it may have been accepted as well; set an
+    /// send with that id is the same message. Cancel safety: dropped midway, it may be accepted as well; set an
     /// id before ([`new_id`](Self::new_id), or your own) to be able to repeat it.
     ///
     /// ```
@@ -169,7 +162,7 @@ impl Duly {
         self.check_open()?;
         let now = self.inner.parts.clock.now();
         let insert = self.prepare_insert(now, message)?;
-        let mut answers = self.insert(now, vec![insert]).await?;
+        let mut answers = self.finish(|parts| parts.insert(now, vec![insert])).await?;
         answers.pop().unwrap_or(Err(Error::Closed))
     }
 
@@ -201,7 +194,7 @@ impl Duly {
         if inserts.is_empty() {
             return answers;
         }
-        match self.insert(now, inserts).await {
+        match self.finish(|parts| parts.insert(now, inserts)).await {
             Ok(results) => places.into_iter().zip(results).for_each(|(place, r)| answers[place] = r),
             Err(error) => places.into_iter().for_each(|place| answers[place] = Err(error.clone())),
         }
@@ -241,51 +234,6 @@ impl Duly {
 
     pub(crate) fn random_u64(&self) -> u64 {
         self.inner.random.lock().unwrap_or_else(PoisonError::into_inner).draw()
-    }
-
-    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Result<Accepted, Error>>, Error> {
-        let sent: Vec<_> = batch
-            .iter()
-            .map(|insert| (insert.message.id.clone(), insert.message.lane(), insert.message.due))
-            .collect();
-        let events = &self.inner.parts.events;
-        let store = self.store()?;
-        let call = events.monitor.begin(CallKind::Insert, now.mono());
-        let inserted = store.insert(now, batch).await;
-        drop(call);
-        let results = match events.observe(StoreCall::Insert, now, inserted) {
-            Ok(results) => results,
-            Err(error) if error.is_maybe_done() => {
-                let unanswered = |(id, _, _): (MessageId, Lane, Timestamp)| {
-                    Err(Error::Unanswered { id, error: error.clone() })
-                };
-                return Ok(sent.into_iter().map(unanswered).collect());
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let answer = |((id, lane, due), inserted): ((MessageId, Lane, Timestamp), Inserted)| match inserted {
-            Inserted::Accepted => {
-                self.record_accepted(now, &id, lane, due);
-                Ok(Accepted { id, due, state: State::Pending, duplicate: false, time_kept: false })
-            }
-            Inserted::Duplicate { due: first, state } => {
-                add(&events.counters.messages.duplicates, 1);
-                Ok(Accepted { id, due: first, state, duplicate: true, time_kept: first != due })
-            }
-            Inserted::Conflict => Err(Error::IdConflict(id)),
-        };
-        Ok(sent.into_iter().zip(results).map(answer).collect())
-    }
-
-    fn record_accepted(&self, now: Now, id: &MessageId, lane: Lane, due: Timestamp) {
-        let events = &self.inner.parts.events;
-        add(&events.counters.messages.accepted, 1);
-        if events.has_subscribers() {
-            events.publish(Event::Accepted { id: id.clone(), lane: lane.clone(), due });
-        }
-        if due <= now.wall().saturating_add(HINT_AHEAD) {
-            self.inner.parts.hints.push(lane, due);
-        }
     }
 
     /// Subscribes to events from now on. A slow subscriber loses the oldest events and never slows Duly.

@@ -8,7 +8,13 @@ use duly_core::{
 
 use tokio::sync::oneshot;
 
-use crate::{Duly, Error, IntoMessageId, counters::add, engine::Command, events::Event, into_message_id};
+use crate::{
+    Duly, Error, IntoMessageId,
+    counters::add,
+    engine::{Command, EngineHandles},
+    events::Event,
+    into_message_id,
+};
 
 impl Duly {
     /// The record of a message.
@@ -68,15 +74,17 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        let parts = &self.inner.parts;
-        let changes = self.store()?.cancel(parts.clock.now(), &ids).await?;
-        for id in changed_ids(ids.iter(), &changes) {
-            add(&parts.events.counters.messages.cancelled, 1);
-            if parts.events.has_subscribers() {
-                parts.events.publish(Event::Cancelled { id: id.clone() });
+        self.finish(|parts| async move {
+            let changes = parts.store.cancel(parts.clock.now(), &ids).await?;
+            for id in changed_ids(ids.iter(), &changes) {
+                add(&parts.events.counters.messages.cancelled, 1);
+                if parts.events.has_subscribers() {
+                    parts.events.publish(Event::Cancelled { id: id.clone() });
+                }
             }
-        }
-        Ok(changes)
+            Ok(changes)
+        })
+        .await
     }
 
     /// Changes the due time of a pending message.
@@ -109,10 +117,13 @@ impl Duly {
             let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
             return Err(Invalid::new(ErrorCode::TooFar, "deliver_at", detail).into());
         }
-        let changes = self.store()?.reschedule(now, &batch).await?;
-        let event = |id, lane, due| Event::Rescheduled { id, lane, due };
-        self.publish_changes(batch.iter().map(|(id, _)| id), &changes, event).await;
-        Ok(changes)
+        self.finish(|parts| async move {
+            let changes = parts.store.reschedule(now, &batch).await?;
+            let event = |id, lane, due| Event::Rescheduled { id, lane, due };
+            parts.publish_changes(batch.iter().map(|(id, _)| id), &changes, event).await;
+            Ok(changes)
+        })
+        .await
     }
 
     /// Makes a pending message due now.
@@ -150,10 +161,12 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        let parts = &self.inner.parts;
-        let changes = self.store()?.replay(parts.clock.now(), &ids).await?;
-        self.publish_changes(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
-        Ok(changes)
+        self.finish(|parts| async move {
+            let changes = parts.store.replay(parts.clock.now(), &ids).await?;
+            parts.publish_changes(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
+            Ok(changes)
+        })
+        .await
     }
 
     /// Deletes dead letters.
@@ -165,36 +178,16 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        let parts = &self.inner.parts;
-        let changes = self.store()?.purge(parts.clock.now(), &ids).await?;
-        if parts.events.has_subscribers() {
-            for id in changed_ids(ids.iter(), &changes) {
-                parts.events.publish(Event::Purged { id: id.clone() });
-            }
-        }
-        Ok(changes)
-    }
-
-    /// Publishes events of changed messages, and hints to their lanes. Best effort: the change is done, and the sweep
-    /// finds it as well.
-    async fn publish_changes(
-        &self,
-        ids: impl Iterator<Item = &MessageId>,
-        changes: &[Changed],
-        event: impl Fn(MessageId, Lane, Timestamp) -> Event,
-    ) {
-        let ids: Vec<_> = changed_ids(ids, changes).cloned().collect();
-        if ids.is_empty() {
-            return;
-        }
-        let parts = &self.inner.parts;
-        for record in parts.store.get_without_bodies(&ids).await.into_iter().flatten().flatten() {
-            let lane = record.message.lane();
+        self.finish(|parts| async move {
+            let changes = parts.store.purge(parts.clock.now(), &ids).await?;
             if parts.events.has_subscribers() {
-                parts.events.publish(event(record.message.id, lane.clone(), record.message.due));
+                for id in changed_ids(ids.iter(), &changes) {
+                    parts.events.publish(Event::Purged { id: id.clone() });
+                }
             }
-            parts.hints.push(lane, record.ready);
-        }
+            Ok(changes)
+        })
+        .await
     }
 
     /// Pauses a sink, durably and on every node; running deliveries finish.
@@ -227,14 +220,16 @@ impl Duly {
 
     async fn set_paused(&self, lane: Lane, paused: bool) -> Result<(), Error> {
         self.check_open()?;
-        let parts = &self.inner.parts;
-        self.store()?.set_paused(&lane, paused).await?;
-        if !paused {
-            parts.hints.push(lane.clone(), self.now());
-        }
-        let _ = parts.inputs.send(Command::Pause { lane: lane.clone(), paused }.into());
-        parts.events.publish(if paused { Event::Paused { lane } } else { Event::Resumed { lane } });
-        Ok(())
+        self.finish(|parts| async move {
+            parts.store.set_paused(&lane, paused).await?;
+            if !paused {
+                parts.hints.push(lane.clone(), parts.clock.now().wall());
+            }
+            let _ = parts.inputs.send(Command::Pause { lane: lane.clone(), paused }.into());
+            parts.events.publish(if paused { Event::Paused { lane } } else { Event::Resumed { lane } });
+            Ok(())
+        })
+        .await
     }
 
     /// Probes an unreachable sink now instead of at its next time. An unknown sink is refused.
@@ -293,6 +288,29 @@ impl Duly {
     /// The named delays.
     pub fn levels(&self) -> &crate::Levels {
         &self.inner.options.levels
+    }
+}
+
+impl EngineHandles {
+    /// Publishes events of changed messages, and hints to their lanes. Best effort: the change is done, and the sweep
+    /// finds it as well.
+    async fn publish_changes(
+        &self,
+        ids: impl Iterator<Item = &MessageId>,
+        changes: &[Changed],
+        event: impl Fn(MessageId, Lane, Timestamp) -> Event,
+    ) {
+        let ids: Vec<_> = changed_ids(ids, changes).cloned().collect();
+        if ids.is_empty() {
+            return;
+        }
+        for record in self.store.get_without_bodies(&ids).await.into_iter().flatten().flatten() {
+            let lane = record.message.lane();
+            if self.events.has_subscribers() {
+                self.events.publish(event(record.message.id, lane.clone(), record.message.due));
+            }
+            self.hints.push(lane, record.ready);
+        }
     }
 }
 

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use duly_core::{
     ErrorScope, Lane, LeaseLoss, Outcome, Receipt, Record, State, Topic,
-    schedule::{AttemptResult, DeliveryTerms, Random, settlement_of},
+    schedule::{AttemptResult, DeliveryTerms, LaneSettings, Random, settlement_of},
     store::{Settle, Settled, Settlement},
 };
 
 use crate::{
     Duly, Error,
+    engine::EngineHandles,
     queue_arguments::parse,
     store_monitor::{CallKind, StoreCall},
 };
@@ -79,50 +80,10 @@ impl Duly {
         receipts: &[R],
         how: impl Into<Nack> + Send,
     ) -> Result<Vec<Settled>, Error> {
-        let store = self.store()?;
         let (receipts, how) = (parse(receipts)?, how.into());
-        let parts = &self.inner.parts;
         self.inner.receipt_cache.take(&receipts);
-        let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
-        let records = store.get_without_bodies(&ids).await?;
-        let now = parts.clock.now();
         let settings = self.queue_settings();
-        let mut settles = Vec::new();
-        for (receipt, record) in receipts.iter().zip(&records) {
-            let Some(record) = record else { continue };
-            let random = Random::new(receipt.token).draw();
-            let settlement =
-                settlement_of(now.wall(), &settings, &terms(record), how.end(), now.wall(), random);
-            settles.push(Settle { receipt: receipt.clone(), settlement });
-        }
-        let settlements: Vec<_> = settles.iter().map(|settle| settle.settlement.clone()).collect();
-        let call = parts.events.monitor.begin(CallKind::Settle, now.mono());
-        let results = parts.store.settle(now, settles).await;
-        drop(call);
-        let mut results = parts.events.observe(StoreCall::Settle, now, results)?.into_iter().zip(settlements);
-        let answer = |record: Option<Record>| {
-            let (Some(record), Some((settled, settlement))) =
-                (record.as_ref(), record.as_ref().and_then(|_| results.next()))
-            else {
-                return Settled::Lost;
-            };
-            if settled == Settled::Done {
-                // After the settle: a receiver that claims too early finds nothing.
-                if let Settlement::Retry { at, .. } = &settlement {
-                    parts.hints.push(record.message.lane(), *at);
-                }
-                let counters = parts.events.counters.lane(&record.message.lane());
-                parts.events.settled(
-                    &counters,
-                    &record.message,
-                    record.attempts + 1,
-                    Duration::ZERO,
-                    &settlement,
-                );
-            }
-            settled
-        };
-        Ok(records.into_iter().map(answer).collect())
+        self.finish(|parts| parts.nack(receipts, how, settings)).await
     }
 
     /// The queue of each receipt, from the cache or else from the store. `None`: no message of that id is in flight, or
@@ -146,6 +107,50 @@ impl Duly {
             *queue = lane.and_then(|lane| if let Lane::Queue(topic) = lane { Some(topic) } else { None });
         }
         Ok(queues)
+    }
+}
+
+impl EngineHandles {
+    async fn nack(
+        self,
+        receipts: Vec<Receipt>,
+        how: Nack,
+        settings: LaneSettings,
+    ) -> Result<Vec<Settled>, Error> {
+        let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
+        let records = self.store.get_without_bodies(&ids).await?;
+        let now = self.clock.now();
+        let mut settles = Vec::new();
+        for (receipt, record) in receipts.iter().zip(&records) {
+            let Some(record) = record else { continue };
+            let random = Random::new(receipt.token).draw();
+            let settlement =
+                settlement_of(now.wall(), &settings, &terms(record), how.end(), now.wall(), random);
+            settles.push(Settle { receipt: receipt.clone(), settlement });
+        }
+        let settlements: Vec<_> = settles.iter().map(|settle| settle.settlement.clone()).collect();
+        let call = self.events.monitor.begin(CallKind::Settle, now.mono());
+        let results = self.store.settle(now, settles).await;
+        drop(call);
+        let mut results = self.events.observe(StoreCall::Settle, now, results)?.into_iter().zip(settlements);
+        let answer = |record: Option<Record>| {
+            let (Some(record), Some((settled, settlement))) =
+                (record.as_ref(), record.as_ref().and_then(|_| results.next()))
+            else {
+                return Settled::Lost;
+            };
+            if settled == Settled::Done {
+                // After the settle: a receiver that claims too early finds nothing.
+                if let Settlement::Retry { at, .. } = &settlement {
+                    self.hints.push(record.message.lane(), *at);
+                }
+                let counters = self.events.counters.lane(&record.message.lane());
+                let attempt = record.attempts + 1;
+                self.events.settled(&counters, &record.message, attempt, Duration::ZERO, &settlement);
+            }
+            settled
+        };
+        Ok(records.into_iter().map(answer).collect())
     }
 }
 

@@ -1,9 +1,9 @@
-//! The built-in queue: receive, ack, release, extend.
+//! The built-in queue: receive.
 
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use duly_core::{
-    Lane, MessageId, Monotonic, Now, Receipt, Topic,
+    Lane, Monotonic, Now, Topic,
     schedule::{DeliveryTerms, LaneSettings, Triage, triage, wait_after_loss},
     store::{Claim, ClaimBudget, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
@@ -17,8 +17,7 @@ use tokio::{
 use crate::{
     Duly, Error,
     counters::add,
-    events::Event,
-    queue_arguments::{parse, topics},
+    queue_arguments::topics,
     receipt_cache::CachedDelivery,
     seconds,
     store_monitor::{CallKind, StoreCall},
@@ -297,100 +296,6 @@ impl Duly {
             return Ok(ClaimOutcome::NoneDeliverable);
         }
         Ok(ClaimOutcome::Received(ReleaseOnDrop { duly: self.clone(), runtime: Handle::current(), received }))
-    }
-
-    /// Acknowledges messages. One result per receipt.
-    ///
-    /// Cancel safety: dropped midway, any of them may be done; call it again: what was done already answers [`Settled::Lost`].
-    pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
-        let done = Settlement::Delivered { receipt: None };
-        let receipts = parse(receipts)?;
-        let results = self.settle_all(&receipts, &done).await?;
-        let events = &self.inner.parts.events;
-        for (id, delivery) in self.settled_deliveries(&receipts, &results).await {
-            events.counters.settled(&delivery.counters, &delivery.topic, &done);
-            if events.has_subscribers() {
-                let CachedDelivery { topic, attempt, lateness, .. } = delivery;
-                events.publish(Event::Delivered { id, lane: Lane::Queue(topic), attempt, lateness });
-            }
-        }
-        Ok(results)
-    }
-
-    /// Releases messages without an attempt, such as when the receiver stops before it begins: they are ready at once.
-    /// One result per receipt.
-    ///
-    /// Cancel safety: dropped midway, any of them may be released; call it again: what was released already answers [`Settled::Lost`].
-    pub async fn release<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
-        let receipts = parse(receipts)?;
-        let results = self.settle_all(&receipts, &Settlement::Release).await?;
-        let now = self.now();
-        for (_, delivery) in self.settled_deliveries(&receipts, &results).await {
-            self.inner.parts.hints.push(Lane::Queue(delivery.topic), now);
-        }
-        Ok(results)
-    }
-
-    async fn settle_all(&self, receipts: &[Receipt], settlement: &Settlement) -> Result<Vec<Settled>, Error> {
-        let parts = &self.inner.parts;
-        let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), settlement: settlement.clone() };
-        let settles = receipts.iter().map(settle).collect();
-        let now = parts.clock.now();
-        let store = self.store()?;
-        let call = parts.events.monitor.begin(CallKind::Settle, now.mono());
-        let settled = store.settle(now, settles).await;
-        drop(call);
-        Ok(parts.events.observe(StoreCall::Settle, now, settled)?)
-    }
-
-    /// The deliveries of settled receipts: from the cache, or else from the store, where the lateness is an upper
-    /// bound.
-    async fn settled_deliveries(
-        &self,
-        receipts: &[Receipt],
-        results: &[Settled],
-    ) -> Vec<(MessageId, CachedDelivery)> {
-        let parts = &self.inner.parts;
-        let (mut known, mut unknown) = (Vec::new(), Vec::new());
-        let cached = self.inner.receipt_cache.take(receipts).into_iter();
-        for ((receipt, delivery), settled) in receipts.iter().zip(cached).zip(results) {
-            match delivery {
-                _ if *settled != Settled::Done => {}
-                Some(delivery) => known.push((receipt.id.clone(), delivery)),
-                None => unknown.push(receipt.id.clone()),
-            }
-        }
-        if unknown.is_empty() {
-            return known;
-        }
-        // It is settled: that it cannot be notified of is no error of it.
-        for record in parts.store.get_without_bodies(&unknown).await.into_iter().flatten().flatten() {
-            let delivery = CachedDelivery {
-                counters: parts.events.counters.lane(&record.message.lane()),
-                attempt: record.attempts.max(1),
-                lateness: record.ended.unwrap_or_default().since(record.ready),
-                topic: record.message.topic,
-            };
-            known.push((record.message.id, delivery));
-        }
-        known
-    }
-
-    /// Extends leases: they end `lease` from now. One result per receipt.
-    ///
-    /// Cancel safety: dropped midway, any of the leases may be extended; call it again.
-    pub async fn extend<R: AsRef<str>>(
-        &self,
-        receipts: &[R],
-        lease: Duration,
-    ) -> Result<Vec<Settled>, Error> {
-        let (receipts, parts) = (parse(receipts)?, &self.inner.parts);
-        let now = parts.clock.now();
-        let store = self.store()?;
-        let call = parts.events.monitor.begin(CallKind::Extend, now.mono());
-        let extended = store.extend(now, &receipts, lease).await;
-        drop(call);
-        Ok(parts.events.observe(StoreCall::Extend, now, extended)?)
     }
 
     pub(crate) fn queue_settings(&self) -> LaneSettings {

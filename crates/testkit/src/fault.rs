@@ -31,6 +31,8 @@ pub enum FailPoint {
     InsertAnswer,
     /// Inserts: answered once it is told to fail no more.
     InsertsWait,
+    /// Everything that changes messages or lanes, other than claims: done, and answered once it is told to fail no more.
+    AnswersWait,
     /// Claims.
     Claim,
     /// Settles and extends.
@@ -86,7 +88,7 @@ impl FailingStore {
     /// From now on exactly these calls fail, with an error of this kind.
     pub fn fail(&self, calls: impl IntoIterator<Item = FailPoint>, kind: StoreErrorKind) {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = (calls.into_iter().collect(), kind);
-        self.changed.notify_one();
+        self.changed.notify_waiters();
         self.unblocked.notify_all();
     }
 
@@ -108,6 +110,24 @@ impl FailingStore {
         let _failing = self.unblocked.wait_while(failing, |failing| failing.0.contains(&call));
     }
 
+    /// Waits until a call is not told to fail.
+    async fn until_it_may(&self, call: FailPoint) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // Before the look, so that no change falls between the two.
+            changed.as_mut().enable();
+            if self.may(call).is_ok() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    async fn answered<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.until_it_may(FailPoint::AnswersWait).await;
+        answer
+    }
+
     fn may(&self, call: FailPoint) -> Result<&dyn Store, StoreError> {
         let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         if failing.0.contains(&call) {
@@ -124,12 +144,10 @@ impl Store for FailingStore {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        while self.may(FailPoint::InsertsWait).is_err() {
-            self.changed.notified().await;
-        }
+        self.until_it_may(FailPoint::InsertsWait).await;
         let inserted = self.may(FailPoint::Insert)?.insert(now, batch).await?;
         self.may(FailPoint::InsertAnswer)?;
-        Ok(inserted)
+        self.answered(Ok(inserted)).await
     }
 
     async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
@@ -137,7 +155,8 @@ impl Store for FailingStore {
     }
 
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        self.may_settle(&batch)?.settle(now, batch).await
+        let settled = self.may_settle(&batch)?.settle(now, batch).await;
+        self.answered(settled).await
     }
 
     async fn extend(
@@ -150,7 +169,7 @@ impl Store for FailingStore {
     }
 
     async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.inner.cancel(now, ids).await
+        self.answered(self.inner.cancel(now, ids).await).await
     }
 
     async fn reschedule(
@@ -158,7 +177,7 @@ impl Store for FailingStore {
         now: Now,
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
-        self.inner.reschedule(now, batch).await
+        self.answered(self.inner.reschedule(now, batch).await).await
     }
 
     async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
@@ -166,11 +185,11 @@ impl Store for FailingStore {
     }
 
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.inner.replay(now, ids).await
+        self.answered(self.inner.replay(now, ids).await).await
     }
 
     async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.inner.purge(now, ids).await
+        self.answered(self.inner.purge(now, ids).await).await
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
@@ -182,13 +201,11 @@ impl Store for FailingStore {
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
-        self.inner.set_paused(lane, paused).await
+        self.answered(self.inner.set_paused(lane, paused).await).await
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
-        while self.may(FailPoint::LanesWait).is_err() {
-            self.changed.notified().await;
-        }
+        self.until_it_may(FailPoint::LanesWait).await;
         self.may(FailPoint::Looks)?.lanes(now).await
     }
 

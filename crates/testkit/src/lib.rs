@@ -13,6 +13,7 @@ pub mod engine;
 pub mod fault;
 pub mod http;
 pub mod kill;
+pub mod logs;
 pub mod planted;
 pub mod servers;
 pub mod simulation;

@@ -155,11 +155,13 @@ const WIDE_STRUCTS: [(&str, &str); 2] =
     [("crates/streams/src/settings/mod.rs", "Settings"), ("crates/server/src/config/used.rs", "Config")];
 
 /// Words of the lists that mean something else in one file.
-const HOMONYMS: [(&str, &str); 2] = [
+const HOMONYMS: [(&str, &str); 3] = [
     // The state of a lock.
     ("crates/streams/src/lock/guard.rs", "Held"),
     // Of the type `Either` of sqlx.
     ("crates/stores/src/sql/connection.rs", "Left"),
+    // The trait of `tracing` that reads the fields of an event.
+    ("crates/testkit/src/logs.rs", "Visit"),
 ];
 
 /// Old names in code of any language. Words in comments and texts are left to their readers.

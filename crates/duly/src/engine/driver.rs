@@ -15,7 +15,9 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Command, Completion, Hints, Input, Worker, catch_panic, worker::destination_of};
+use super::{
+    Command, Completion, Hints, Input, Worker, catch_panic, outage_log::OutageLog, worker::destination_of,
+};
 use crate::{
     counters::{LaneCounters, add},
     events::EventBus,
@@ -68,6 +70,8 @@ pub(super) struct ServedLane {
     pub(super) worker: Worker,
     pub(super) counters: Arc<LaneCounters>,
     pub(super) stopped_tx: Vec<oneshot::Sender<()>>,
+    /// While its sink is unreachable.
+    pub(super) outage: Option<OutageLog>,
 }
 
 pub(crate) struct Driver {
@@ -181,7 +185,8 @@ impl Driver {
                 let key = LaneKey(self.lane_serial);
                 self.keys.insert(lane.clone(), key);
                 let counters = self.parts.events.counters.lane(&lane);
-                self.lanes.insert(key, ServedLane { lane, worker, counters, stopped_tx: Vec::new() });
+                let served = ServedLane { lane, worker, counters, stopped_tx: Vec::new(), outage: None };
+                self.lanes.insert(key, served);
                 Event::LaneAdded { lane: key, settings, paused }
             }
             Command::StopLane { lane, grace_end, stopped_tx } => {

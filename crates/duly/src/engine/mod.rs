@@ -7,6 +7,7 @@ mod attempt_results;
 mod driver;
 mod hints;
 mod in_store;
+mod outage_log;
 mod perform;
 mod reply;
 mod report;

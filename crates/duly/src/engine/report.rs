@@ -8,7 +8,7 @@ use duly_core::{
     store::{LeasedMessage, Settled, Settlement},
 };
 
-use super::{Driver, Worker, driver::ClaimedMessage, worker::destination_of};
+use super::{Driver, Worker, driver::ClaimedMessage, outage_log::OutageLog, worker::destination_of};
 use crate::{counters::add, events::Event};
 
 impl Driver {
@@ -66,12 +66,27 @@ impl Driver {
                 Event::ClockJumped { by_us }
             }
             Report::BreakerOpened { lane, detail, .. } => {
-                let Some(lane) = self.name(lane) else { return };
-                tracing::warn!(%lane, detail, "sink unreachable");
+                let now = self.parts.clock.now().mono();
+                let Some(served) = self.lanes.get_mut(&lane) else { return };
+                let lane = served.lane.clone();
+                match &mut served.outage {
+                    None => {
+                        tracing::warn!(%lane, detail, "sink unreachable");
+                        served.outage = Some(OutageLog::new(now));
+                    }
+                    Some(outage) => {
+                        if let Some(lasted) = outage.again(now) {
+                            let minutes = lasted.as_secs() / 60;
+                            tracing::warn!(%lane, detail, minutes, "sink still unreachable");
+                        }
+                    }
+                }
                 Event::SinkUnreachable { lane, detail }
             }
             Report::BreakerClosed { lane } => {
-                let Some(lane) = self.name(lane) else { return };
+                let Some(served) = self.lanes.get_mut(&lane) else { return };
+                let lane = served.lane.clone();
+                served.outage = None;
                 tracing::info!(%lane, "sink recovered");
                 Event::SinkRecovered { lane }
             }
@@ -101,9 +116,5 @@ impl Driver {
         let Worker::Sink(sink, _) = &served.worker else { return None };
         let destination = destination_of(&**sink, &self.in_flight.get(&job)?.leased.message).into_owned();
         Some((served.lane.clone(), destination))
-    }
-
-    fn name(&self, lane: LaneKey) -> Option<duly_core::Lane> {
-        Some(self.lanes.get(&lane)?.lane.clone())
     }
 }

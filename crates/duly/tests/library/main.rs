@@ -7,6 +7,9 @@ mod destinations;
 mod events;
 mod failures;
 mod handlers;
+#[path = "../../../testkit/src/logs.rs"]
+#[expect(unreachable_pub, reason = "a public module of the test kit, which needs this crate")]
+mod logs;
 mod manage;
 mod metrics;
 mod outages;

@@ -7,7 +7,7 @@ use axum::{
 use duly::ErrorCode;
 use http::{HeaderValue, header};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     answer_memory::AnswerShare,
@@ -20,19 +20,19 @@ use super::{
 const JSON: &str = "application/json";
 
 /// Text that holds its share until the last byte of it is written, or its connection is closed.
-struct SharedText {
-    text: Vec<u8>,
-    _share: AnswerShare,
+struct HeldText<S> {
+    text: Bytes,
+    _share: S,
     unread: watch::Sender<usize>,
 }
 
-impl AsRef<[u8]> for SharedText {
+impl<S> AsRef<[u8]> for HeldText<S> {
     fn as_ref(&self) -> &[u8] {
         &self.text
     }
 }
 
-impl Drop for SharedText {
+impl<S> Drop for HeldText<S> {
     fn drop(&mut self) {
         self.unread.send_replace(0);
     }
@@ -41,8 +41,14 @@ impl Drop for SharedText {
 fn response(mut text: Vec<u8>, mut share: AnswerShare, kind: &'static str) -> Response {
     text.shrink_to_fit();
     share.shrink(text.len());
-    let (unread, bytes) = watch::channel(share.bytes());
-    let body = Body::from(Bytes::from_owner(SharedText { text, _share: share, unread }));
+    let bytes = share.bytes();
+    held(text.into(), share, bytes, kind)
+}
+
+/// A response that holds `bytes` of memory until it is read.
+fn held(text: Bytes, share: impl Send + 'static, bytes: usize, kind: &'static str) -> Response {
+    let (unread, bytes) = watch::channel(bytes);
+    let body = Body::from(Bytes::from_owner(HeldText { text, _share: share, unread }));
     let mut response = ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], body).into_response();
     response.extensions_mut().insert(Unread(bytes));
     response
@@ -54,16 +60,20 @@ pub(super) fn no_room() -> Fault {
     Fault::new(ErrorCode::Busy, detail)
 }
 
-/// The share of an answer of up to `bytes`, taken before a change that a full memory must not leave without an answer.
-pub(super) fn room(app: &App, who: &Who, bytes: usize) -> ApiResult<AnswerShare> {
-    let mut share = app.answers.share(who.caller());
+/// The share of the results of receipts, taken before they are settled: a repeated call would be answered `lost`.
+pub(super) fn receipts_room(app: &App, who: &Who, bytes: usize) -> ApiResult<AnswerShare> {
+    grown(app.answers.receipts_share(who.caller()), bytes)
+}
+
+fn grown(mut share: AnswerShare, bytes: usize) -> ApiResult<AnswerShare> {
     if share.grow(bytes) { Ok(share) } else { Err(no_room()) }
 }
 
 /// An answer that may be large.
 pub(super) fn json(app: &App, who: &Who, value: &impl Serialize) -> ApiResult<Response> {
     // These types always serialize.
-    text(app, who, JSON, serde_json::to_vec(value).unwrap_or_default())
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    grown(app.answers.share(who.caller()), text.len()).map(|share| response(text, share, JSON))
 }
 
 /// An answer for which there is room.
@@ -72,9 +82,17 @@ pub(super) fn json_in(share: AnswerShare, value: &impl Serialize) -> Response {
     response(serde_json::to_vec(value).unwrap_or_default(), share, JSON)
 }
 
-/// Text that may be large.
-pub(super) fn text(app: &App, who: &Who, kind: &'static str, text: Vec<u8>) -> ApiResult<Response> {
-    room(app, who, text.len()).map(|share| response(text, share, kind))
+/// The metrics, which are answered always: if there is no room for them, with a recent text that others may be reading as well.
+pub(super) fn metrics(app: &App, who: &Who, text: Vec<u8>) -> Response {
+    const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+    match grown(app.answers.share(who.caller()), text.len()) {
+        Ok(share) => response(text, share, KIND),
+        Err(_) => {
+            let text = app.answers.metrics.recent(Instant::now(), text);
+            let bytes = text.len();
+            held(text, (), bytes, KIND)
+        }
+    }
 }
 
 /// An answer with as many messages as there is room for: `{"messages":[…]`, and further fields.
@@ -146,7 +164,7 @@ mod tests {
         let mut share = memory.share(&Caller::anyone());
         assert!(share.grow(60 << 10));
         let (unread, bytes) = watch::channel(share.bytes());
-        let text = Bytes::from_owner(SharedText { text: vec![b' '; 60 << 10], _share: share, unread });
+        let text = Bytes::from_owner(HeldText { text: vec![b' '; 60 << 10].into(), _share: share, unread });
         let last = text.slice(text.len() - 1..);
         drop(text);
         assert_eq!((memory.free(), *bytes.borrow()), (40 << 10, 60 << 10));

@@ -7,21 +7,32 @@ use std::{
 
 use tokio::sync::Notify;
 
+use super::recent_text::RecentText;
 use crate::auth::{Caller, Tokens};
 
 /// An answer up to this size needs no share of the memory set aside for answers.
 pub(super) const UNSHARED_BYTES_MAX: usize = 16 << 10;
+/// Memory for the results of acks, nacks and extends alone, and as much for those of batches: clients that do not read large answers
+/// take none of it.
+pub(super) const RESERVE_BYTES: usize = 16 << 20;
 
 /// The memory for large answers. Each token for some topics has an equal part at most, or one answer that is larger.
-pub(super) struct AnswerMemory(Arc<Pool>);
+pub(super) struct AnswerMemory {
+    large: Arc<Pool>,
+    receipts: Arc<Pool>,
+    batches: Arc<Pool>,
+    /// The metrics, which are answered without a share if there is none.
+    pub(super) metrics: RecentText,
+    /// The tokens for some topics, by name: their places in [`Used::by_token`].
+    limited: HashMap<String, usize>,
+}
 
 struct Pool {
     total: usize,
     part: usize,
-    /// The tokens for some topics, by name: their places in [`Used::by_token`].
-    limited: HashMap<String, usize>,
     used: Mutex<Used>,
-    released: Notify,
+    /// Notified when any pool has room again.
+    released: Arc<Notify>,
 }
 
 struct Used {
@@ -34,21 +45,40 @@ impl AnswerMemory {
         let callers = tokens.iter().map(|token| &token.caller).filter(|caller| !caller.sees_all());
         let limited: HashMap<_, _> =
             callers.enumerate().map(|(place, caller)| (caller.name.clone(), place)).collect();
-        let by_token = vec![0; limited.values().max().map_or(0, |last| last + 1)];
-        let part = total / (limited.len() + 1);
-        let used = Mutex::new(Used { all: 0, by_token });
-        Self(Arc::new(Pool { total, part, limited, used, released: Notify::new() }))
+        let places = limited.values().max().map_or(0, |last| last + 1);
+        let released = Arc::new(Notify::new());
+        let pool = |total| {
+            let (part, released) = (total / (limited.len() + 1), released.clone());
+            let used = Mutex::new(Used { all: 0, by_token: vec![0; places] });
+            Arc::new(Pool { total, part, used, released })
+        };
+        let (large, receipts, batches) = (pool(total), pool(RESERVE_BYTES), pool(RESERVE_BYTES));
+        Self { large, receipts, batches, metrics: RecentText::default(), limited }
     }
 
     /// A share for an answer to this caller, with nothing in it.
     pub(super) fn share(&self, caller: &Caller) -> AnswerShare {
-        let token = self.0.limited.get(&caller.name).copied();
-        AnswerShare { pool: Arc::clone(&self.0), token, bytes: 0 }
+        self.share_of(&self.large, None, caller)
+    }
+
+    /// The same for the results of receipts: of their own memory, or of that for large answers.
+    pub(super) fn receipts_share(&self, caller: &Caller) -> AnswerShare {
+        self.share_of(&self.receipts, Some(&self.large), caller)
+    }
+
+    /// The same for results of a batch.
+    pub(super) fn batch_share(&self, caller: &Caller) -> AnswerShare {
+        self.share_of(&self.batches, Some(&self.large), caller)
+    }
+
+    fn share_of(&self, pool: &Arc<Pool>, other: Option<&Arc<Pool>>, caller: &Caller) -> AnswerShare {
+        let token = self.limited.get(&caller.name).copied();
+        AnswerShare { pool: pool.clone(), other: other.cloned(), token, bytes: 0 }
     }
 
     #[cfg(test)]
     pub(super) fn free(&self) -> usize {
-        self.0.total - self.0.used().all
+        self.large.total - self.large.used().all
     }
 }
 
@@ -61,6 +91,8 @@ impl Pool {
 /// A share of the [`AnswerMemory`], released on drop. Small answers need none.
 pub(super) struct AnswerShare {
     pool: Arc<Pool>,
+    /// Where it is taken from if the pool has no room.
+    other: Option<Arc<Pool>>,
     /// The place of a token for some topics.
     token: Option<usize>,
     bytes: usize,
@@ -84,6 +116,20 @@ impl AnswerShare {
 
     /// Grows the share to `bytes`, also if they are few. More than all of the memory counts as all of it.
     pub(super) fn reserve(&mut self, bytes: usize) -> bool {
+        if self.reserve_here(bytes) {
+            return true;
+        }
+        let is_empty = self.bytes == 0;
+        let Some(other) = self.other.take_if(|_| is_empty) else { return false };
+        let own = std::mem::replace(&mut self.pool, other);
+        if self.reserve_here(bytes) {
+            return true;
+        }
+        self.other = Some(std::mem::replace(&mut self.pool, own));
+        false
+    }
+
+    fn reserve_here(&mut self, bytes: usize) -> bool {
         let Some(more) = bytes.min(self.pool.total).checked_sub(self.bytes).filter(|more| *more > 0) else {
             return true;
         };
@@ -106,9 +152,9 @@ impl AnswerShare {
 
     /// Waits for room for `bytes`. Until there is as much, nothing is taken from others.
     pub(super) async fn wait(mut self, bytes: usize) -> Self {
-        let pool = Arc::clone(&self.pool);
+        let pool_released = Arc::clone(&self.pool.released);
         loop {
-            let mut released = std::pin::pin!(pool.released.notified());
+            let mut released = std::pin::pin!(pool_released.notified());
             // Before the look, so that no release falls between the two.
             released.as_mut().enable();
             if self.reserve(bytes) {
@@ -194,6 +240,30 @@ mod tests {
         assert!(waits.as_mut().now_or_never().is_none());
         drop(held);
         assert_eq!(waits.await.bytes(), 80 << 10);
+    }
+
+    #[tokio::test]
+    async fn results_have_memory_of_their_own_and_then_that_of_large_answers() {
+        const HALF: usize = RESERVE_BYTES / 2;
+        let memory = AnswerMemory::new(RESERVE_BYTES, &Tokens::new(Vec::new()));
+        let anyone = Caller::anyone();
+        let (receipts, batch) = (|| memory.receipts_share(&anyone), || memory.batch_share(&anyone));
+        let mut large = memory.share(&anyone);
+        assert!(large.grow(RESERVE_BYTES));
+        let (mut first, mut second, mut third) = (receipts(), receipts(), receipts());
+        assert!(first.grow(HALF) && second.grow(HALF), "large answers that nobody reads leave room");
+        assert!(!third.grow(HALF), "all of it is taken");
+        let mut result = batch();
+        assert!(result.grow(RESERVE_BYTES) && !batch().grow(HALF), "that of batches is another");
+        let mut waits = std::pin::pin!(batch().wait(HALF));
+        assert!(waits.as_mut().now_or_never().is_none());
+        large.shrink_to(HALF);
+        assert!(third.grow(HALF) && waits.as_mut().now_or_never().is_none());
+        drop(third);
+        let other = waits.await;
+        assert_eq!((other.bytes(), memory.free()), (HALF, 0));
+        drop((other, large));
+        assert_eq!(memory.free(), RESERVE_BYTES, "each is given back where it was taken");
     }
 
     #[test]

@@ -3,13 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use duly::{Duly, Limits, Rate, SinkName};
-use tokio::{
-    sync::{Semaphore, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
 use super::{
-    answer_memory::AnswerMemory, followers::Followers, lanes::RecentLanes, proxied::Proxied, topics::Topics,
+    answer_memory::AnswerMemory, body_memory::BodyMemory, followers::Followers, lanes::RecentLanes,
+    proxied::Proxied, topics::Topics,
 };
 use crate::{auth::Tokens, config::HttpLimits, telemetry::Telemetry};
 
@@ -31,7 +29,7 @@ pub struct App {
     pub node: NodeInfo,
     /// Turns true when the server stops.
     pub stopping: watch::Receiver<bool>,
-    pub(super) body_bytes: Arc<Semaphore>,
+    pub(super) bodies: BodyMemory,
     pub(super) answers: AnswerMemory,
     pub(super) followers: Followers,
     pub(super) proxied: Proxied,
@@ -90,7 +88,7 @@ impl App {
             limits: config.limits.clone(),
             http: config.http.clone(),
             stopping: parts.stopping,
-            body_bytes: Arc::new(Semaphore::new(super::body::body_memory(&config.limits))),
+            bodies: BodyMemory::new(&config.limits),
             answers: AnswerMemory::new(config.http.answer_bytes, &config.tokens),
             followers: Followers::new(&config.tokens),
             proxied: Proxied::default(),

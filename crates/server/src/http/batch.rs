@@ -21,11 +21,12 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     app::App,
-    body::{self, Share},
+    body,
+    body_memory::Share,
     caller::Who,
     fault::{ApiResult, Fault},
     intake::{self, Target},
-    items::{Broken, Form, Items},
+    items::{BLANKS_MAX, Broken, Form, Items},
     response,
     result_room::{ResultRoom, UnreadResults},
     trace::Trace,
@@ -68,12 +69,16 @@ pub(super) async fn send(
     let mut reader = Reader {
         items: Items::new(body::request_max(&app.limits)),
         sent,
-        share: Share::default(),
+        share: app.bodies.share(),
         over: false,
     };
     // The response has the form of the request, which its first character decides: wait for that.
     while reader.items.form().is_none() && !reader.over {
         reader.fill(&app).await?;
+        if let Err(broken) = reader.items.check_blanks() {
+            let _ = timeout(app.http.body_timeout, body::drain(&mut reader.sent)).await;
+            return Err(explain(&app, 0, broken));
+        }
     }
     let form = reader.items.form().unwrap_or(Form::Lines);
     // Without a bound in number, as a client that reads only after it has written everything would deadlock with us. Each has its share
@@ -108,21 +113,21 @@ impl Reader {
     /// Waits for more bytes, then takes what has arrived, up to a limit.
     async fn fill(&mut self, app: &App) -> ApiResult<()> {
         let frame = timeout(app.http.body_timeout, self.sent.frame()).await.map_err(|_| body::late(app))?;
-        let mut taken = self.take(app, frame)?;
+        let mut taken = self.take(frame)?;
         while !self.over && taken < GOOD_HANDFUL {
             let Some(frame) = self.sent.frame().now_or_never() else { break };
-            taken += self.take(app, frame)?;
+            taken += self.take(frame)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, app: &App, frame: Option<Result<Frame<Bytes>, axum::Error>>) -> ApiResult<usize> {
+    fn take(&mut self, frame: Option<Result<Frame<Bytes>, axum::Error>>) -> ApiResult<usize> {
         let Some(frame) = frame else {
             self.over = true;
             return Ok(0);
         };
         let Ok(data) = frame.map_err(|error| body::broken(&error))?.into_data() else { return Ok(0) };
-        self.share.grow(app, self.items.held() + data.len())?;
+        self.share.grow(self.items.held() + data.len())?;
         self.items.push(&data);
         Ok(data.len())
     }
@@ -211,7 +216,7 @@ impl Batch {
                 Ok(None) if reader.over => reader.items.end(),
                 item => item,
             };
-            match item.map_err(|broken| self.explain(broken)) {
+            match item.map_err(|broken| explain(&self.app, self.taken, broken)) {
                 Ok(Some(item)) => match self.read(&item) {
                     Ok(message) => group.push(message),
                     Err(fault) => *end = Some(Err(fault)),
@@ -244,28 +249,6 @@ impl Batch {
         Ok(message)
     }
 
-    fn explain(&self, broken: Broken) -> Fault {
-        let path = format!("[{}]", self.taken);
-        match broken {
-            Broken::TooLong => {
-                let max = body::request_max(&self.app.limits);
-                Fault::at(
-                    ErrorCode::BodyTooLarge,
-                    path,
-                    format!("this item has more than {max} bytes; it and what follows were not read"),
-                )
-            }
-            Broken::NotAnArray => Fault::at(
-                ErrorCode::BadJson,
-                path,
-                "an array has values with single commas between; what follows was not read",
-            ),
-            Broken::Half => {
-                Fault::at(ErrorCode::IncompleteBody, path, "the array has no end; the items before stand")
-            }
-        }
-    }
-
     /// Queues results for the response; false if the client has disconnected. Only the last one needs no room.
     fn send_results(&mut self, results: Vec<BatchResult>, room: Option<ResultRoom>) -> bool {
         let mut text = Vec::with_capacity(results.len() * 192);
@@ -285,6 +268,32 @@ impl Batch {
             None => text.into(),
         };
         self.answers.send(text).is_ok()
+    }
+}
+
+/// The end of a batch whose item `place` cannot be read.
+fn explain(app: &App, place: usize, broken: Broken) -> Fault {
+    let path = format!("[{place}]");
+    match broken {
+        Broken::TooLong => {
+            let max = body::request_max(&app.limits);
+            let detail = format!("this item has more than {max} bytes; it and what follows were not read");
+            Fault::at(ErrorCode::BodyTooLarge, path, detail)
+        }
+        Broken::Blank => {
+            let detail = format!(
+                "more than {BLANKS_MAX} blank bytes before this item; it and what follows were not read"
+            );
+            Fault::at(ErrorCode::BadJson, path, detail)
+        }
+        Broken::NotAnArray => Fault::at(
+            ErrorCode::BadJson,
+            path,
+            "an array has values with single commas between; what follows was not read",
+        ),
+        Broken::Half => {
+            Fault::at(ErrorCode::IncompleteBody, path, "the array has no end; the items before stand")
+        }
     }
 }
 

@@ -1,30 +1,22 @@
 //! Reads request bodies, bounded in bytes and in time.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use duly::{ErrorCode, Limits};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use super::{
     app::App,
+    body_memory::Share,
     fault::{ApiResult, Fault},
 };
 use crate::wire::{is_object, plain};
 
-/// Memory for bodies of all requests, unless the largest allowed body needs more.
-const BODY_MEMORY_MIN: usize = 128 << 20;
 /// Bytes of a refused body that are drained.
 const DRAINED_MAX: usize = 64 << 20;
-/// A body up to this size needs no share of the memory set aside for bodies.
-const UNSHARED_BYTES_MAX: usize = 16 << 10;
 /// A text may be written with six bytes for one: `\u0001`.
 const ESCAPED_BYTES_MAX: usize = 6;
 /// Bytes of a request besides the body of its message.
@@ -35,46 +27,15 @@ pub(super) fn request_max(limits: &Limits) -> usize {
     limits.body_bytes_max.saturating_mul(ESCAPED_BYTES_MAX).saturating_add(ENVELOPE_BYTES)
 }
 
-/// Bytes of large request bodies in memory over all connections. The largest allowed one fits more than once.
-pub(super) fn body_memory(limits: &Limits) -> usize {
-    request_max(limits).saturating_mul(2).clamp(BODY_MEMORY_MIN, Semaphore::MAX_PERMITS)
-}
-
-/// A share of the [`body_memory`], released on drop. Small bodies need none.
-#[derive(Default)]
-pub(super) struct Share(Option<OwnedSemaphorePermit>);
-
-impl Share {
-    /// Grows the share to a body of `bytes`.
-    pub(super) fn grow(&mut self, app: &App, bytes: usize) -> ApiResult<()> {
-        let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        if bytes <= UNSHARED_BYTES_MAX || bytes <= held {
-            return Ok(());
-        }
-        let taken = Arc::clone(&app.body_bytes)
-            .try_acquire_many_owned(u32::try_from(bytes - held).unwrap_or(u32::MAX))
-            .map_err(|_| {
-                Fault::new(ErrorCode::Busy, "many large bodies are in memory at once; try again in a second")
-            })?;
-        match &mut self.0 {
-            Some(held) => held.merge(taken),
-            None => self.0 = Some(taken),
-        }
-        Ok(())
-    }
-
-    /// Shrinks the share to a body of `bytes`, and returns the rest.
-    pub(super) fn split(&mut self, bytes: usize) -> Self {
-        let keep = if bytes <= UNSHARED_BYTES_MAX { 0 } else { bytes };
-        let Some(held) = &mut self.0 else { return Self::default() };
-        Self(held.split(held.num_permits().saturating_sub(keep)))
-    }
-}
-
 /// Reads the whole body.
-async fn whole(app: &App, mut body: Body) -> ApiResult<(Bytes, Share)> {
+async fn whole(app: &App, body: Body) -> ApiResult<(Bytes, Share)> {
+    whole_within(app, body, app.bodies.share()).await
+}
+
+/// Reads the whole body into this share.
+async fn whole_within(app: &App, mut body: Body, share: Share) -> ApiResult<(Bytes, Share)> {
     let read = async {
-        let gathered = gather(app, &mut body).await;
+        let gathered = gather(app, &mut body, share).await;
         if gathered.is_err() {
             drain(&mut body).await;
         }
@@ -122,18 +83,17 @@ fn too_large(max: usize) -> Fault {
     Fault::new(ErrorCode::BodyTooLarge, detail)
 }
 
-async fn gather(app: &App, body: &mut Body) -> ApiResult<(Bytes, Share)> {
+async fn gather(app: &App, body: &mut Body, mut share: Share) -> ApiResult<(Bytes, Share)> {
     let max = request_max(&app.limits);
     let mut first = Bytes::new();
     let mut gathered = BytesMut::new();
-    let mut share = Share::default();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
         let len = first.len() + gathered.len() + data.len();
         if len > max {
             return Err(too_large(max));
         }
-        share.grow(app, len)?;
+        share.grow(len)?;
         // Most bodies arrive as one frame: no copy.
         if first.is_empty() && gathered.is_empty() {
             first = data;
@@ -150,14 +110,20 @@ pub(super) async fn json<T: DeserializeOwned>(app: &App, body: Body) -> ApiResul
     json_with_share(app, body).await.map(|(value, _)| value)
 }
 
-/// Reads a JSON body. `lossy` names a field that is parsed as bytes: the parser accepts raw control characters in it, and they are
+/// Reads the JSON body of an ack or extend, for which there is room although other bodies use up theirs.
+pub(super) async fn json_of_receipts<T: DeserializeOwned>(app: &App, body: Body) -> ApiResult<T> {
+    let (bytes, _share) = whole_within(app, body, app.bodies.receipts_share()).await?;
+    parse(&bytes)
+}
+
+/// The same of a nack. `lossy` names a field that is parsed as bytes: the parser accepts raw control characters in it, and they are
 /// refused here, as in every other string.
-pub(super) async fn json_with_lossy<T: DeserializeOwned>(
+pub(super) async fn json_of_nack<T: DeserializeOwned>(
     app: &App,
     body: Body,
     lossy: &'static str,
 ) -> ApiResult<T> {
-    let (bytes, _share) = whole(app, body).await?;
+    let (bytes, _share) = whole_within(app, body, app.bodies.receipts_share()).await?;
     parse_with_lossy(&bytes, lossy)
 }
 
@@ -322,16 +288,5 @@ mod tests {
         assert_eq!(nack.error.as_deref(), Some("\\\n\t\u{1}\""));
         let fault = parse::<NewMessage>(b"{\"topic\":\"a\",\"properties\":{\"x\":\"\n\"}}").unwrap_err();
         assert_eq!(fault.item().path.as_deref(), Some("properties.x"));
-    }
-
-    #[test]
-    fn the_largest_body_fits_into_the_room_for_bodies() {
-        for body_bytes_max in [1, 1 << 20, 32 << 20, usize::MAX] {
-            let limits = Limits { body_bytes_max, ..Limits::default() };
-            assert!(
-                body_memory(&limits) >= request_max(&limits).min(Semaphore::MAX_PERMITS),
-                "{body_bytes_max}"
-            );
-        }
     }
 }

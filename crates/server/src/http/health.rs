@@ -95,6 +95,5 @@ async fn orphans(app: &App) -> Vec<OrphanLane> {
 #[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "health", responses((status = 200, description = "Text", body = String)))]
 pub(super) async fn metrics(State(app): State<Arc<App>>, who: Who) -> ApiResult<Response> {
     who.need(Role::Read)?.require_all_topics()?;
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
-    answer::text(&app, &who, kind, app.telemetry.render().await.into_bytes())
+    Ok(answer::metrics(&app, &who, app.telemetry.render().await.into_bytes()))
 }

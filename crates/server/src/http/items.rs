@@ -11,11 +11,16 @@ pub(super) enum Form {
     Array,
 }
 
+/// Blank bytes between two items at most. Nobody writes as many, and a stream of nothing else would have no end.
+pub(super) const BLANKS_MAX: usize = 64 << 10;
+
 /// Why a stream cannot be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Broken {
     /// One item has more bytes than the limit.
     TooLong,
+    /// More than [`BLANKS_MAX`] blank bytes before an item.
+    Blank,
     /// Something other than an item, a comma or the end.
     NotAnArray,
     /// It ended in the middle of an item or of the array.
@@ -44,12 +49,16 @@ pub(super) struct Items {
     form: Option<Form>,
     state: ArrayState,
     max: usize,
+    /// Blank bytes since the last item.
+    blanks: usize,
+    blanks_max: usize,
 }
 
 impl Items {
     /// Items of at most `max` bytes.
     pub(super) fn new(max: usize) -> Self {
-        Self { buffer: BytesMut::new(), seen: 0, form: None, state: ArrayState::Open, max }
+        let (buffer, state) = (BytesMut::new(), ArrayState::Open);
+        Self { buffer, seen: 0, form: None, state, max, blanks: 0, blanks_max: BLANKS_MAX }
     }
 
     /// The format; unknown before the first character.
@@ -72,9 +81,11 @@ impl Items {
 
     fn begin(&mut self) {
         let Some(first) = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+            self.blanks += self.buffer.len();
             self.buffer.clear();
             return;
         };
+        self.blanks += first;
         let array = self.buffer[first] == b'[';
         self.buffer.advance(first + usize::from(array));
         self.form = Some(if array { Form::Array } else { Form::Lines });
@@ -82,13 +93,22 @@ impl Items {
 
     /// The next complete item.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+        self.check_blanks()?;
         let item = match self.form() {
-            Some(Form::Lines) => self.line(),
+            Some(Form::Lines) => self.line()?,
             Some(Form::Array) => self.element()?,
             None => None,
         };
+        if item.is_some() {
+            self.blanks = 0;
+        }
         let longest = item.as_ref().map_or(self.buffer.len(), Bytes::len);
         if longest > self.max { Err(Broken::TooLong) } else { Ok(item) }
+    }
+
+    /// Fails if there were too many blank bytes since the last item.
+    pub(super) fn check_blanks(&self) -> Result<(), Broken> {
+        if self.blanks > self.blanks_max { Err(Broken::Blank) } else { Ok(()) }
     }
 
     /// The last item, once no more bytes come.
@@ -106,18 +126,20 @@ impl Items {
         }
     }
 
-    fn line(&mut self) -> Option<Bytes> {
+    fn line(&mut self) -> Result<Option<Bytes>, Broken> {
         loop {
             let Some(end) = memchr::memchr(b'\n', &self.buffer[self.seen..]) else {
                 self.seen = self.buffer.len();
-                return None;
+                return Ok(None);
             };
             let line = self.buffer.split_to(self.seen + end).freeze();
             self.buffer.advance(1);
             self.seen = 0;
             if !line.iter().all(u8::is_ascii_whitespace) {
-                return Some(line);
+                return Ok(Some(line));
             }
+            self.blanks += line.len() + 1;
+            self.check_blanks()?;
         }
     }
 
@@ -146,7 +168,11 @@ impl Items {
                         _ => {}
                     }
                 }
-                _ if blank => self.drop_seen(),
+                _ if blank => {
+                    self.blanks += self.seen;
+                    self.drop_seen();
+                    self.check_blanks()?;
+                }
                 ArrayState::Open if byte == b']' => {
                     self.state = ArrayState::Closed;
                     self.drop_seen();
@@ -180,7 +206,7 @@ mod tests {
     }
 
     fn pieces(text: &str, size: usize) -> Result<Vec<String>, Broken> {
-        let mut items = Items::new(40);
+        let mut items = Items { blanks_max: 10, ..Items::new(40) };
         let mut found = Vec::new();
         let mut keep = |item: Bytes| found.push(String::from_utf8(item.to_vec()).unwrap().trim().to_owned());
         for piece in text.as_bytes().chunks(size) {
@@ -202,6 +228,21 @@ mod tests {
         );
         assert_eq!(split("[]").unwrap(), Vec::<String>::new());
         assert_eq!(split("  ").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn blanks_are_bounded_wherever_they_are() {
+        let (few, many) = ("\n".repeat(10), " \n".repeat(6));
+        assert_eq!(split(&format!("{few}1\n{few}2\n{few}")).unwrap(), ["1", "2"]);
+        assert_eq!(split(&format!("{few}[{few}").replace("\n\n", "\n")), Err(Broken::Half));
+        for text in [many.clone(), format!("1\n{many}2"), format!("1\n{many}"), format!("[1]{many}")] {
+            assert_eq!(split(&text), Err(Broken::Blank), "{text:?}");
+        }
+        for text in ["{many}1", "[{many}1]", "[1,{many}2]"] {
+            assert_eq!(split(&text.replace("{many}", &many)), Err(Broken::Blank), "{text}");
+        }
+        let within = format!("[{{\"a\":{}1}}]", " ".repeat(20));
+        assert_eq!(split(&within).unwrap().len(), 1, "those within an item count as its bytes");
     }
 
     #[test]

@@ -232,13 +232,13 @@ async fn serve_connection<A, B>(
         }
     });
     let stream = Patient::new(stream, UNREAD_MAX);
-    let moved = stream.moved();
+    let progress = stream.progress();
     let connection = http.serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         ended = watcher.watch(connection) => if let Err(error) = ended {
             tracing::debug!(%error, "connection ended early");
         },
-        () = limits.exceeded(held, &moved) => tracing::debug!("connection of a slow reader closed"),
+        () = limits.exceeded(held, &progress) => tracing::debug!("connection of a slow reader closed"),
     }
 }
 
@@ -316,14 +316,38 @@ mod tests {
 
     #[tokio::test]
     async fn who_reads_a_large_answer_too_slowly_loses_it() {
-        // The reader never pauses, so that only its rate is too low.
-        let limits = ReaderLimits { grace: Duration::from_millis(20), rate_min: u64::MAX };
+        // It has no time at all for what it does not read at once.
+        let limits = ReaderLimits { grace: Duration::ZERO, rate_min: u64::MAX };
         let (read, free) = read_slowly(limits, 64).await;
         assert!(read < 8 << 20, "{read}");
         assert_eq!(free, 8 << 20);
-        let (read, free) = read_slowly(ReaderLimits { rate_min: 1, ..limits }, 64 << 10).await;
+        let (read, free) = read_slowly(ReaderLimits { grace: Duration::MAX, ..limits }, 64).await;
         assert!(read > 8 << 20, "{read}");
         assert_eq!(free, 8 << 20);
+    }
+
+    #[tokio::test]
+    async fn who_goes_on_writing_and_reads_nothing_is_cut() {
+        let (memory, http) = (AnswerMemory::new(8 << 20, &Tokens::new(Vec::new())), http1::Builder::new());
+        let (near, mut far) = duplex(64);
+        let shutdown = GracefulShutdown::new();
+        let watcher = shutdown.watcher();
+        // As a batch does: the answer begins while the request goes on.
+        let answer = async |request: Request<Incoming>| {
+            tokio::spawn(request.into_body().collect());
+            answer::json_in(memory.share(&Caller::anyone()).wait(8 << 20).await, &"x".repeat(8 << 20))
+        };
+        // In memory far more is written than that.
+        let limits = ReaderLimits { grace: Duration::from_millis(50), rate_min: 100_000 };
+        let served = serve_connection(&http, near, watcher, limits, answer);
+        let writes = async {
+            far.write_all(b"POST / HTTP/1.1\r\ncontent-length: 9000000000000\r\n\r\n").await.unwrap();
+            while far.write_all(&[b' '; 64]).await.is_ok() {}
+        };
+        let both = async { tokio::join!(writes, served) };
+        timeout(Duration::from_secs(30), both).await.expect("its connection is closed");
+        assert_eq!(memory.free(), 8 << 20);
+        drop(shutdown);
     }
 
     #[test]

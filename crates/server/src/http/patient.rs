@@ -14,6 +14,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::watch,
     time::{Timeout, timeout},
 };
 
@@ -21,27 +22,63 @@ use tokio::{
 pub(super) struct Patient<T> {
     stream: T,
     patience: Duration,
-    /// Runs while writes are blocked.
+    /// Runs while writes are blocked and the client writes nothing either.
     waiting: Option<Pin<Box<Timeout<Pending<()>>>>>,
-    /// Bytes read and written.
-    moved: Arc<AtomicU64>,
+    is_blocked: bool,
+    progress: Arc<WriteProgress>,
+}
+
+/// How far the client of a connection has read.
+#[derive(Debug, Default)]
+pub(super) struct WriteProgress {
+    /// Bytes that it has taken.
+    written: AtomicU64,
+    /// Whether bytes wait for it that it does not take.
+    blocked: watch::Sender<bool>,
+}
+
+impl WriteProgress {
+    /// Bytes that the client has taken.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
+    /// Whether bytes wait for the client that it does not take.
+    pub(super) fn blocked(&self) -> watch::Receiver<bool> {
+        self.blocked.subscribe()
+    }
+
+    pub(super) fn set_blocked(&self, is_blocked: bool) {
+        self.blocked.send_replace(is_blocked);
+    }
+
+    pub(super) fn add_written(&self, bytes: usize) {
+        self.written.fetch_add(bytes as u64, Relaxed);
+    }
 }
 
 impl<T: AsyncWrite + Unpin> Patient<T> {
     pub(super) fn new(stream: T, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None, moved: Arc::default() }
+        Self { stream, patience, waiting: None, is_blocked: false, progress: Arc::default() }
     }
 
-    /// The number of bytes read and written.
-    pub(super) fn moved(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.moved)
+    /// How far its client has read, also later.
+    pub(super) fn progress(&self) -> Arc<WriteProgress> {
+        Arc::clone(&self.progress)
     }
 
     fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
-            self.moved.fetch_add(bytes as u64, Relaxed);
+            self.progress.add_written(bytes);
         }
         written
+    }
+
+    fn set_blocked(&mut self, is_blocked: bool) {
+        if self.is_blocked != is_blocked {
+            self.is_blocked = is_blocked;
+            self.progress.set_blocked(is_blocked);
+        }
     }
 
     fn patiently<R>(
@@ -51,8 +88,10 @@ impl<T: AsyncWrite + Unpin> Patient<T> {
     ) -> Poll<io::Result<R>> {
         if let Poll::Ready(done) = write(Pin::new(&mut self.stream), cx) {
             self.waiting = None;
+            self.set_blocked(false);
             return Poll::Ready(done);
         }
+        self.set_blocked(true);
         let patience = self.patience;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(timeout(patience, std::future::pending())));
         waiting.as_mut().poll(cx).map(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -69,8 +108,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let bytes = buffer.filled().len() - before;
         if bytes > 0 {
-            self.moved.fetch_add(bytes as u64, Relaxed);
-            // Some clients send everything before they read: that counts as activity.
+            // Some clients send everything before they read. What holds memory must be read meanwhile: see `slow_reader`.
             self.waiting = None;
         }
         read
@@ -133,5 +171,23 @@ mod tests {
         far.write_all(&[8; 16]).await.unwrap();
         near.read_exact(&mut [0; 16]).await.unwrap();
         assert!(!blocked(&mut near), "its time begins anew");
+    }
+
+    #[tokio::test]
+    async fn only_what_the_client_reads_is_progress() {
+        let (near, mut far) = duplex(16);
+        let mut near = Patient::new(near, Duration::from_secs(60));
+        let progress = near.progress();
+        let state = || (progress.written(), *progress.blocked().borrow());
+        near.write_all(&[7; 16]).await.unwrap();
+        assert_eq!(state(), (16, false));
+        assert!(near.write_all(&[7; 16]).now_or_never().is_none());
+        assert_eq!(state(), (16, true));
+        far.write_all(&[8; 16]).await.unwrap();
+        near.read_exact(&mut [0; 16]).await.unwrap();
+        assert_eq!(state(), (16, true), "it wrote, and read nothing");
+        far.read_exact(&mut [0; 8]).await.unwrap();
+        assert!(near.write_all(&[7; 8]).now_or_never().is_some());
+        assert_eq!(state(), (24, false));
     }
 }

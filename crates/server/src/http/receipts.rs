@@ -61,7 +61,7 @@ pub(super) async fn extend_any(State(app): State<Arc<App>>, who: Who, sent: Body
 }
 
 pub(super) async fn ack(app: &App, who: &Who, queue: Option<&str>, sent: Body) -> ApiResult<Response> {
-    let Receipts { receipts } = body::json(app, sent).await?;
+    let Receipts { receipts } = body::json_of_receipts(app, sent).await?;
     let receipts = sorted(app, who, queue, receipts).await?;
     let room = receipts.room(app, who)?;
     let settled = app.duly.ack(&receipts.own).await?;
@@ -69,7 +69,7 @@ pub(super) async fn ack(app: &App, who: &Who, queue: Option<&str>, sent: Body) -
 }
 
 pub(super) async fn nack(app: &App, who: &Who, queue: Option<&str>, sent: Body) -> ApiResult<Response> {
-    let Nack { receipts, delay, error, dead } = body::json_with_lossy(app, sent, "error").await?;
+    let Nack { receipts, delay, error, dead } = body::json_of_nack(app, sent, "error").await?;
     let delay = delay.map(|delay| delay.span("delay")).transpose()?;
     if delay.is_some_and(|delay| delay > app.limits.delay_max) {
         return Err(Fault::at(ErrorCode::TooFar, "delay", "longer than any message may wait"));
@@ -91,7 +91,7 @@ pub(super) async fn nack(app: &App, who: &Who, queue: Option<&str>, sent: Body) 
 }
 
 pub(super) async fn extend(app: &App, who: &Who, queue: Option<&str>, sent: Body) -> ApiResult<Response> {
-    let Extend { receipts, lease: wish } = body::json(app, sent).await?;
+    let Extend { receipts, lease: wish } = body::json_of_receipts(app, sent).await?;
     let lease = lease(wish.as_ref())?;
     let receipts = sorted(app, who, queue, receipts).await?;
     let room = receipts.room(app, who)?;
@@ -136,10 +136,10 @@ async fn sorted(app: &App, who: &Who, queue: Option<&str>, receipts: Vec<String>
 }
 
 impl Sorted {
-    /// Room for the results, before anything is settled: a repeated call would be answered `lost`.
+    /// Room for the results, before anything is settled.
     fn room(&self, app: &App, who: &Who) -> ApiResult<AnswerShare> {
         let bytes = |(receipt, _): &(String, bool)| receipt.len() + RESULT_BYTES;
-        answer::room(app, who, self.all.iter().map(bytes).sum())
+        answer::receipts_room(app, who, self.all.iter().map(bytes).sum())
     }
 
     fn results(self, settled: Vec<Settled>) -> ReceiptResults {

@@ -38,7 +38,7 @@ impl UnreadResults {
         let mut room = ResultRoom {
             unread: self.clone(),
             unshared: 0,
-            share: app.answers.share(who.caller()),
+            share: app.answers.batch_share(who.caller()),
             is_queued: false,
         };
         // One group after the other asks for room, so the count only falls meanwhile.
@@ -46,7 +46,7 @@ impl UnreadResults {
             self.0.unshared.fetch_add(bytes, Relaxed);
             room.unshared = bytes;
         } else if !room.share.reserve(bytes) {
-            let waits = app.answers.share(who.caller()).wait(bytes);
+            let waits = app.answers.batch_share(who.caller()).wait(bytes);
             room.share = timeout(app.http.body_timeout, waits).await.ok()?;
         }
         Some(room)

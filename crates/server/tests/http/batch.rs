@@ -177,3 +177,17 @@ async fn what_follows_the_last_item_does_not_swallow_the_answers() {
     let answer = bed.post("/v1/messages/batch", lines).await.lines();
     assert_eq!((answer.len(), code(&answer[2])), (3, "batch_too_large"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_blank_lines_has_an_end() {
+    let bed = Bed::new().await;
+    let blanks = "\n".repeat(70_000);
+    let refused = bed.post("/v1/messages/batch", blanks.clone()).await;
+    assert_eq!(refused.code(), "bad_json");
+    let line = |id: &str| format!("{{\"topic\":\"a\",\"id\":\"{id}\"}}\n");
+    let results = bed.post("/v1/messages/batch", format!("{}{blanks}{}", line("1"), line("2"))).await.lines();
+    assert_eq!((results.len(), &results[0]["id"], code(&results[1])), (2, &json!("1"), "bad_json"));
+    assert_eq!(results[1]["error"]["path"], "[1]");
+    let few = format!("{}{}{}", line("3"), "\n".repeat(60_000), line("4"));
+    assert_eq!(bed.post("/v1/messages/batch", few).await.lines()[1]["id"], "4");
+}

@@ -20,6 +20,7 @@ const ANSWER_BYTES: usize = 16 << 20;
 async fn bed(messages: usize) -> Bed {
     let bed = Bed::with(|config| {
         config.limits.body_bytes_max = BODY_BYTES;
+        config.limits.batch_max = UNREAD;
         config.http.answer_bytes = ANSWER_BYTES;
     })
     .await;
@@ -128,65 +129,118 @@ async fn a_message_that_finds_no_room_keeps_none_from_those_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_of_batches_and_receipts_need_room_before_anything_is_done() {
-    let bed = Bed::with(|config| {
-        config.limits.body_bytes_max = BODY_BYTES;
-        config.http.answer_bytes = ANSWER_BYTES;
-        // A batch waits as long for room.
-        config.http.body_timeout = std::time::Duration::from_secs(1);
-    })
-    .await;
-    bed.send(json!({"topic": "small", "id": "small"})).await;
-    let receipt = bed.receive("small", 1).await[0]["receipt"].clone();
-    bed.duly().send(Message::to("big").id("0").text("\u{1}".repeat(BODY_BYTES))).await.unwrap();
+async fn whoever_settles_sends_or_measures_goes_on_while_nobody_reads_large_answers() {
+    let bed = bed(1).await;
+    let mut receipts = Vec::new();
+    for topic in (0..40).map(|n| format!("small-{n}")) {
+        bed.send(json!({"topic": topic})).await;
+        receipts.push(bed.receive(&topic, 1).await[0]["receipt"].clone());
+    }
     let slow = slow_reader(&bed, &json!({"max": 1})).await;
+    until_counts(&bed, [0, 1]).await;
+    assert_eq!(bed.get("/v1/messages/0").await.code(), "busy", "it has all of the memory");
 
     let line = |n: usize| format!("{{\"topic\":\"t\",\"id\":\"m{n}\"}}\n");
-    let batch = |count: usize| (0..count).map(line).collect::<String>();
-    let few = bed.post("/v1/messages/batch", batch(5)).await.lines();
-    assert_eq!(few.len(), 5, "few results need no room");
-    let many = bed.post("/v1/messages/batch", batch(1_000)).await.lines();
-    let error = &many.last().unwrap()["error"];
-    assert_eq!((error["code"].as_str(), many.len()), (Some("busy"), 1), "{many:?}");
-    assert_eq!(error["path"], "[0]");
-    assert_eq!(bed.get("/v1/messages/m900").await.code(), "not_found");
-    let receipts = json!({"receipts": vec![&receipt; 1_000]}).to_string();
-    assert_eq!(bed.post("/v1/ack", receipts.clone()).await.code(), "busy");
-
+    let sent = bed.post("/v1/messages/batch", (0..1_000).map(line).collect::<String>()).await.lines();
+    assert_eq!(sent.len(), 1_000);
+    assert!(sent.iter().all(|result| result["state"] == "pending"), "{:?}", sent[0]);
+    // The answer to each of these is far larger than what needs no room.
+    let many = |receipt: &Value| vec![receipt.clone(); 1_000];
+    let extend = json!({"receipts": many(&receipts[0]), "lease": "1h"});
+    let nack = json!({"receipts": many(&receipts[0]), "delay": "1h"});
+    let ack = json!({"receipts": many(&receipts[1])});
+    for (path, body) in [("/v1/extend", extend), ("/v1/nack", nack), ("/v1/ack", ack)] {
+        let answer = bed.post(path, body.to_string()).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        assert!(answer.body.len() > 20 << 10, "{path}: {}", answer.body.len());
+        assert_eq!(answer.json()["results"][0]["outcome"], "done", "{path}");
+    }
+    for _ in 0..2 {
+        let metrics = bed.get("/metrics").await;
+        assert_eq!(metrics.status, 200, "{metrics:?}");
+        assert!(metrics.body.len() > 20 << 10, "{}", metrics.body.len());
+    }
+    for path in ["/readyz", "/livez"] {
+        assert_eq!(bed.get(path).await.status, 200, "{path}");
+    }
+    assert_eq!(bed.get("/v1/messages/0").await.code(), "busy", "all the time");
     drop(slow);
-    let many = async {
-        loop {
-            let results = bed.post("/v1/messages/batch", batch(1_000)).await.lines();
-            if results.len() == 1_000 {
-                break results;
-            }
-        }
-    };
-    let many = tokio::time::timeout(SOON, many).await.unwrap();
-    assert!(many.iter().all(|result| result["state"] == "pending"), "{:?}", many[0]);
-    let acked = bed.post("/v1/ack", receipts).await.json();
-    assert_eq!(acked["results"][0]["outcome"], "done", "a refused ack has settled nothing");
+}
+
+/// Items of one batch, whose results take far more than all of the memory and what the connection holds.
+const UNREAD: usize = 400_000;
+
+/// Sends items of which each is refused, and reads no result.
+fn unread_batch(bed: &Bed) -> tokio::task::JoinHandle<TcpStream> {
+    let addr = bed.addr();
+    let items = refused_items(UNREAD);
+    let head = "POST /v1/messages/batch HTTP/1.1\r\nhost: localhost\r\n";
+    let request = format!("{head}content-length: {}\r\n\r\n{items}", items.len());
+    tokio::spawn(async move {
+        let mut stream = TcpSocket::new_v4().unwrap().connect(addr).await.unwrap();
+        // It is read until the memory for its results is used up.
+        let _ = stream.write_all(request.as_bytes()).await;
+        stream
+    })
+}
+
+fn refused_items(count: usize) -> String {
+    "{\"topic\":\"\"}\n".repeat(count)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_of_a_batch_that_nobody_reads_hold_memory() {
     let bed = bed(1).await;
-    let mut stream = TcpSocket::new_v4().unwrap().connect(bed.addr()).await.unwrap();
-    // Each is refused with a thousand bytes of its topic, which JSON writes as six thousand.
-    let items = format!("{{\"topic\":\"{}\"}}\n", "\\u0001".repeat(1_000)).repeat(6_000);
-    let head = "POST /v1/messages/batch HTTP/1.1\r\nhost: localhost\r\n";
-    let request = format!("{head}content-length: {}\r\n\r\n{items}", items.len());
-    let writes = tokio::spawn(async move {
-        // It is read until the memory for answers is used up.
-        let _ = stream.write_all(request.as_bytes()).await;
-        stream
-    });
+    let writes = unread_batch(&bed);
+    // First their own, then that of large answers.
     let taken = async { while bed.get("/v1/messages/0").await.status == 200 {} };
     tokio::time::timeout(SOON, taken).await.expect("the results hold memory");
     writes.abort();
     drop(writes.await);
     let freed = async { while bed.get("/v1/messages/0").await.status != 200 {} };
     tokio::time::timeout(SOON, freed).await.expect("the memory is free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_of_a_batch_need_room_before_anything_is_done() {
+    let bed = Bed::with(|config| {
+        config.limits.body_bytes_max = BODY_BYTES;
+        config.limits.batch_max = UNREAD;
+        config.http.answer_bytes = ANSWER_BYTES;
+        // A batch waits as long for room.
+        config.http.body_timeout = std::time::Duration::from_secs(1);
+    })
+    .await;
+    bed.duly().send(Message::to("big").id("0").text("\u{1}".repeat(BODY_BYTES))).await.unwrap();
+    let slow = slow_reader(&bed, &json!({"max": 1})).await;
+    let batch = |round: usize| {
+        (0..4_096).map(|n| format!("{{\"topic\":\"t\",\"id\":\"{round}-{n}\"}}\n")).collect::<String>()
+    };
+    let mut unread = Vec::new();
+    let refused = async {
+        loop {
+            unread.push(unread_batch(&bed));
+            let results = bed.post("/v1/messages/batch", batch(unread.len())).await.lines();
+            if results.len() < 4_096 {
+                break results;
+            }
+        }
+    };
+    let results = tokio::time::timeout(SOON, refused).await.expect("there is no room");
+    let (place, error) = (results.len() - 1, &results.last().unwrap()["error"]);
+    let path = format!("[{place}]");
+    assert_eq!((error["code"].as_str(), error["path"].as_str()), (Some("busy"), Some(&*path)), "{error}");
+    let id = format!("{}-{place}", unread.len());
+    assert_eq!(bed.get(&format!("/v1/messages/{id}")).await.code(), "not_found");
+    let few = bed.post("/v1/messages/batch", "{\"topic\":\"t\"}\n".repeat(5)).await.lines();
+    assert_eq!(few.len(), 5, "few results need no room");
+    for unread in unread {
+        unread.abort();
+        drop(unread.await);
+    }
+    let answered = async { while bed.post("/v1/messages/batch", batch(0)).await.lines().len() < 4_096 {} };
+    tokio::time::timeout(SOON, answered).await.expect("there is room again");
+    drop(slow);
 }
 
 #[tokio::test(flavor = "multi_thread")]

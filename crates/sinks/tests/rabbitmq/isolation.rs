@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{Body, Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkErrorKind};
+use duly_core::{Body, Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkError, SinkErrorKind};
 use lapin::types::FieldTable;
 use testkit::servers::rabbitmq::{FEW, installed, shared, unconfirming_broker};
 use tokio::sync::Notify;
@@ -234,19 +234,19 @@ async fn a_connection_without_a_free_channel_is_not_taken_for_a_silent_broker() 
     }
     let reader = Reader::shared().await;
     let silent = reader.quorum_queue().await;
+    reader.exchange("no-channel", "#").await;
     let sink = sink_with(&url_with_channels(1), "request_timeout = '3s'");
     tokio::task::block_in_place(|| shared().suspend_queues(&[&silent]));
-    let error = one(&sink, &silent, "a").await.unwrap_err();
+    // It takes the only channel, and keeps it as long as the queue is silent.
+    let unconfirmed = one(&sink, &silent, "a").await.unwrap_err();
+    let unsent = one(&sink, "no-channel/key", "b").await.unwrap_err();
     tokio::task::block_in_place(|| shared().resume_queues(&[&silent]));
-    assert_eq!((error.kind, error.scope), (SinkErrorKind::Unknown, ErrorScope::Destination), "{error}");
-    // Its channel is taken until the queue is back: that is no fault of the broker.
-    reader.exchange("no-channel", "#").await;
-    match one(&sink, "no-channel/key", "b").await {
-        Ok(_) => {}
-        Err(error) => {
-            assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Destination));
-        }
-    }
+    let kind = |error: &SinkError| (error.kind, error.scope);
+    assert_eq!(kind(&unconfirmed), (SinkErrorKind::Unknown, ErrorScope::Destination), "{unconfirmed}");
+    // That is no fault of the broker.
+    assert_eq!(kind(&unsent), (SinkErrorKind::Unreachable, ErrorScope::Destination), "{unsent}");
+    let back = async { while one(&sink, &silent, "back").await.is_err() {} };
+    tokio::time::timeout(Duration::from_secs(60), back).await.expect("its connection goes on");
 }
 
 #[tokio::test]

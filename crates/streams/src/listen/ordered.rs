@@ -26,6 +26,7 @@ use super::{
 use crate::{
     clock,
     group::{ClaimedEntry, Lane},
+    lock::lease::Lease,
 };
 
 /// Queues of entries by key.
@@ -39,8 +40,8 @@ pub(super) struct Ordered {
     pub(super) queued: InFlight,
     /// Whether this consumer leads the group.
     pub(super) leads: watch::Sender<bool>,
-    /// Until when its lease holds at least, as far as Redis has answered.
-    pub(super) lease_end: Mutex<Instant>,
+    /// Its lease, as far as Redis has answered.
+    pub(super) lease: Mutex<Option<Lease>>,
     /// The position of the group in each stream, by priority.
     pub(super) positions: Mutex<[GroupPosition; 3]>,
     /// When to reclaim next from consumers that do not lead.
@@ -61,7 +62,7 @@ impl Ordered {
             queues: KeyQueues::default(),
             queued: InFlight::default(),
             leads: watch::Sender::new(false),
-            lease_end: Mutex::new(clock::instant()),
+            lease: Mutex::default(),
             positions: Mutex::default(),
             next_reclaim: Mutex::new(clock::instant()),
             next_parked_report: Mutex::new(clock::instant()),

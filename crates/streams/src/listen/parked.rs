@@ -82,7 +82,7 @@ impl Ordered {
             self.park_queue(key, None).await;
             self.pause(wait).await;
         }
-        let slot = if self.should_stop() { None } else { self.acquire_slot().await };
+        let slot = if self.should_stop() { None } else { self.slot_for_first(key).await };
         let Some(slot) = slot else {
             let parked = self.queues.pop_parked(key, lane, usize::MAX);
             let ids = || parked.iter().map(|item| item.id.as_str());
@@ -110,6 +110,16 @@ impl Ordered {
             }
         }
         Ok(())
+    }
+
+    /// A slot for the first entry of a key. If none is free, the entries behind it give up theirs: they wait for it, and if those of other
+    /// keys that do not get on hold the rest, none would ever be free.
+    async fn slot_for_first(&self, key: &[u8]) -> Option<OwnedSemaphorePermit> {
+        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+            return Some(slot);
+        }
+        self.park_queue(key, None).await;
+        self.acquire_slot().await
     }
 
     /// The entries that were loaded, of those with these ids.

@@ -15,7 +15,7 @@ use std::{
 use redis::RedisResult;
 use redis_link::Link;
 
-use super::ordered::Ordered;
+use super::{leader::TAKEN, ordered::Ordered};
 use crate::{
     clock,
     group::{ClaimedEntry, Lane, NextRead, Page, ReclaimScope, wait_for_entries},
@@ -75,7 +75,7 @@ impl Ordered {
             // Asked before reclaiming: if the group moves meanwhile, the next read notices it.
             let NextRead::Read(_, position) = lane.group_position(&mut self.processor.link.clone()).await?
             else {
-                self.step_down(&lane);
+                self.step_down(&lane, TAKEN);
                 return Ok(());
             };
             self.reclaim(&lane, scope, idle).await?;
@@ -176,7 +176,7 @@ impl Ordered {
                     return Ok(pages);
                 }
                 NextRead::Lost => {
-                    self.step_down(lane);
+                    self.step_down(lane, TAKEN);
                     return Ok(pages);
                 }
             }

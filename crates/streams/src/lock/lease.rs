@@ -1,4 +1,4 @@
-//! How long a holder may rely on its lock, by its own clocks alone.
+//! How long a holder may rely on its lease, by its own clocks alone.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use crate::clock;
 /// A time by both clocks of the machine. The monotonic one may stop while the machine is suspended; wall time goes on
 /// but may be set.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     steady: Instant,
     wall_ms: u64,
 }
 
 impl Moment {
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self { steady: clock::instant(), wall_ms: clock::now_ms() }
     }
 
@@ -26,24 +26,24 @@ impl Moment {
 
 /// A lease that starts before Redis was asked for it. In Redis it starts a little later.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lease {
+pub(crate) struct Lease {
     requested: Moment,
     span: Duration,
 }
 
 impl Lease {
-    pub(super) fn new(requested: Moment, span: Duration) -> Self {
+    pub(crate) fn new(requested: Moment, span: Duration) -> Self {
         Self { requested, span }
     }
 
     /// The remaining time at `now`. It ends 2 % and 2 ms early, because clocks differ and Redis rounds.
-    pub(super) fn left(&self, now: &Moment) -> Duration {
+    pub(crate) fn left(&self, now: &Moment) -> Duration {
         let usable = self.span - self.span / 50;
         usable.saturating_sub(Duration::from_millis(2)).saturating_sub(now.since(&self.requested))
     }
 
     /// The remaining time.
-    pub(super) fn left_now(&self) -> Duration {
+    pub(crate) fn left_now(&self) -> Duration {
         self.left(&Moment::now())
     }
 }

@@ -54,7 +54,7 @@
 
 mod claim;
 mod guard;
-mod lease;
+pub(crate) mod lease;
 
 use std::{sync::Arc, time::Duration};
 

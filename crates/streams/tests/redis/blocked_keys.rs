@@ -248,3 +248,70 @@ async fn a_retry_that_is_recovered_before_loaded_entries_of_its_key_takes_no_slo
     expect(&mut inbox, "good", 2..4).await;
     streams.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_is_due_before_loaded_entries_of_its_key_needs_none_of_their_slots() {
+    const SLOTS_OF_A_KEY: u64 = 16;
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    // The one that hangs is not given up while the test runs.
+    let settings =
+        Settings { processing_timeout: Duration::from_secs(600), ..settings(Duration::from_secs(1)) };
+    let streams = connect(&redis, settings).await;
+    let gates = Arc::new([Semaphore::new(0), Semaphore::new(0)]);
+    let (handled, mut inbox) = mpsc::unbounded_channel();
+    let (begun, mut beginnings) = mpsc::unbounded_channel();
+    let handler = {
+        let gates = gates.clone();
+        move |order: Entry<Order>| {
+            let (gates, handled, begun) = (gates.clone(), handled.clone(), begun.clone());
+            async move {
+                let (key, number) = (order.text("key").unwrap_or_default().to_owned(), order.value.number);
+                if let (1, Some(gate)) = (number, ["slow", "hangs"].iter().position(|gated| *gated == key)) {
+                    begun.send(key.clone()).map_err(|_| "nobody listens")?;
+                    gates[gate].acquire().await.map_err(|_| "closed")?.forget();
+                }
+                handled.send((key, number, order.attempt())).map_err(|_| "nobody listens")
+            }
+        }
+    };
+    let _listener = streams.listener("order", handler).ordered_by_field("key").start().await.unwrap();
+    send(&streams, "good", 0..1).await;
+    expect(&mut inbox, "good", 0..1).await;
+    wait_until("it is acknowledged", || pending(&redis, "order") == 0);
+    steal(&redis, &["slow", "hangs", "hangs"]);
+    send(&streams, "slow", 1..2).await;
+    send(&streams, "hangs", 1..2).await;
+    let mut first = [next(&mut beginnings).await, next(&mut beginnings).await];
+    first.sort();
+    assert_eq!(first, ["hangs", "slow"]);
+    // One key has all that it may have in memory, the other all but three, and one slot is free.
+    send(&streams, "slow", 2..2 + SLOTS_OF_A_KEY).await;
+    send(&streams, "hangs", 2..SLOTS_OF_A_KEY - 1).await;
+    let read = 3 + 2 + usize::try_from(2 * SLOTS_OF_A_KEY - 3).unwrap();
+    wait_until("they are read", || pending(&redis, "order") == read);
+    // The retries of the first entries are due, and the next recovery finds them: the first one is parked, as its key has no slot left, the
+    // second one takes the last slot, and the third one waits for another.
+    let retry = "for _, one in ipairs(redis.call('XPENDING', KEYS[1], 'duly-streams', '-', '+', 100, 'stranger')) do \
+                 redis.call('ZADD', KEYS[2], 1, one[1]) end";
+    const DUE: &str = "{order}:duly-streams:due:normal:duly-streams";
+    redis.run::<()>(&["EVAL", retry, "2", "order", DUE]);
+    steal(&redis, &["stolen"]);
+    // Whatever is parked is due from that moment on.
+    wait_until("it is parked", || redis.run::<usize>(&["ZCOUNT", DUE, "2", "+inf"]) > 0);
+    gates[0].add_permits(1);
+    expect(&mut inbox, "slow", 1..2).await;
+    expect(&mut inbox, "slow", 0..1).await;
+    send(&streams, "good", 1..2).await;
+    let mut good = Vec::new();
+    while good.is_empty() {
+        let (key, number, _) = next(&mut inbox).await;
+        assert_ne!(key, "hangs");
+        good.extend((key == "good").then_some(number));
+    }
+    assert_eq!(good, [1]);
+    gates[1].add_permits(1);
+    streams.shutdown().await.unwrap();
+}

@@ -13,6 +13,7 @@ mod expiry;
 mod failures;
 mod join;
 mod killed;
+mod leader;
 mod listener;
 mod lock;
 mod lost_answers;

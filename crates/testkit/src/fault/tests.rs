@@ -10,7 +10,10 @@ use std::{
     task::Poll,
 };
 
-use duly::{Accepted, Duly, Error, ManualClock, Message, Receive, State, millis, minutes, seconds};
+use duly::{
+    Accepted, Duly, Error, Event, Events, ManualClock, Message, Nack, Receive, State, hours, millis, minutes,
+    seconds,
+};
 use duly_stores::MemoryStore;
 
 use super::*;
@@ -162,4 +165,66 @@ async fn a_settlement_that_the_store_refuses_leaves_those_of_all_others_alone() 
     pass(6).await;
     let record = duly.get(&refused).await.unwrap().unwrap();
     assert_eq!((record.state, record.attempts), (State::Delivered, 1), "it was handled once");
+}
+
+/// Begins a call, and drops it when the store has done it and not answered.
+async fn abandon(store: &FailingStore, call: impl Future) {
+    store.fail([FailPoint::AnswersWait], StoreErrorKind::Unavailable);
+    let mut call = Box::pin(call);
+    assert!(poll(&mut call).await.is_pending(), "it waits for the store");
+    drop(call);
+    store.fail([], StoreErrorKind::Unavailable);
+}
+
+async fn until(events: &mut Events, what: &str, is_it: impl Fn(&Event) -> bool) {
+    let found = async { while !is_it(&events.next().await.unwrap()) {} };
+    tokio::time::timeout(Duration::from_secs(30), found).await.unwrap_or_else(|_| panic!("no event: {what}"));
+}
+
+#[tokio::test]
+async fn what_a_caller_that_is_gone_has_changed_is_counted_and_published() {
+    let (duly, _clock, store) = start().await;
+    let mut events = duly.events();
+    let events = &mut events;
+    abandon(&store, duly.send(Message::to("order").id("a").after(hours(1)))).await;
+    until(events, "accepted", |event| matches!(event, Event::Accepted { .. })).await;
+    abandon(&store, duly.send_batch([Message::to("order").id("b").after(hours(1))])).await;
+    until(events, "accepted", |event| matches!(event, Event::Accepted { .. })).await;
+    abandon(&store, duly.fire("a")).await;
+    until(events, "rescheduled", |event| matches!(event, Event::Rescheduled { .. })).await;
+    abandon(&store, duly.pause_queue("order")).await;
+    until(events, "paused", |event| matches!(event, Event::Paused { .. })).await;
+    duly.resume_queue("order").await.unwrap();
+    let receipt = async || [duly.receive("order", Receive::default()).await.unwrap().remove(0).receipt];
+    abandon(&store, duly.nack(&receipt().await, Nack::again().after(seconds(0)))).await;
+    until(events, "failed", |event| matches!(event, Event::Failed { .. })).await;
+    duly.nack(&receipt().await, Nack::dead("given up")).await.unwrap();
+    abandon(&store, duly.replay(["a"])).await;
+    until(events, "replayed", |event| matches!(event, Event::Replayed { .. })).await;
+    abandon(&store, duly.ack(&receipt().await)).await;
+    until(events, "delivered", |event| matches!(event, Event::Delivered { .. })).await;
+    duly.fire("b").await.unwrap();
+    duly.nack(&receipt().await, Nack::dead("given up")).await.unwrap();
+    abandon(&store, duly.purge(["b"])).await;
+    until(events, "purged", |event| matches!(event, Event::Purged { .. })).await;
+    duly.send(Message::to("order").id("c").after(hours(1))).await.unwrap();
+    abandon(&store, duly.cancel("c")).await;
+    until(events, "cancelled", |event| matches!(event, Event::Cancelled { .. })).await;
+    let stats = duly.stats();
+    assert_eq!((stats.accepted, stats.failed, stats.dead), (3, 1, 2));
+    assert_eq!((stats.delivered, stats.cancelled), (1, 1));
+}
+
+#[tokio::test]
+async fn a_message_whose_sender_is_gone_is_received_without_a_sweep() {
+    let (duly, _clock, store) = start().await;
+    let receiver = duly.clone();
+    let received = tokio::spawn(async move {
+        receiver.receive("order", Receive { wait: seconds(20), ..Receive::default() }).await
+    });
+    calm().await;
+    abandon(&store, duly.send(Message::to("order"))).await;
+    calm().await;
+    assert!(received.is_finished(), "no time has passed");
+    assert_eq!(received.await.unwrap().unwrap().len(), 1);
 }
