@@ -61,6 +61,8 @@ pub(crate) fn listed(arguments: &[String]) -> Result<Ids, Failure> {
             let text = std::str::from_utf8(&text)
                 .map_err(|e| Failure::failed(format!("stdin holds no ids: it is no text ({e})")))?;
             read_ids(text, &mut ids)?;
+        } else if argument.trim().is_empty() {
+            return Err(Failure::usage("an id is empty: is a variable of the shell not set?"));
         } else {
             ids.all.push(argument.clone());
         }
@@ -100,13 +102,20 @@ fn read_ids(text: &str, ids: &mut Ids) -> Result<(), Failure> {
     // No id begins like that.
     if text.trim_start().starts_with(['{', '[', '"']) {
         for piped in serde_json::Deserializer::from_str(text).into_iter::<Piped>() {
-            let words = "stdin holds JSON that is neither a list of messages nor ids";
-            piped.map_err(|e| Failure::failed(format!("{words}: {e}; nothing was done")))?.add_to(ids);
+            piped.map_err(|e| no_ids(&e))?.add_to(ids);
         }
         return Ok(());
     }
     ids.all.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
     Ok(())
+}
+
+fn no_ids(error: &serde_json::Error) -> Failure {
+    // JSON of another shape: there the error is in words of the program.
+    let why = if error.is_data() { String::new() } else { format!(" ({error})") };
+    Failure::failed(format!(
+        "stdin holds JSON that is neither a list of messages, as `duly ls -o json` writes it, nor ids{why}; nothing was done"
+    ))
 }
 
 /// All of stdin.
@@ -171,7 +180,12 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(read_ids(r#"{"topic":"t"}"#, &mut Ids::default()).is_err());
+        for text in [r#"{"topic":"t"}"#, r#"{"messages":[{"id":5}]}"#, "[5]"] {
+            let words = read_ids(text, &mut Ids::default()).unwrap_err().words;
+            assert!(words.contains("neither a list of messages") && !words.contains("enum"), "{words}");
+        }
+        let words = read_ids(r#"{"id":"a""#, &mut Ids::default()).unwrap_err().words;
+        assert!(words.contains("EOF") && words.contains("line 1"), "where it is cut: {words}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `duly send`: one message, now or later.
 
+use std::collections::BTreeMap;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use serde_json::value::RawValue;
@@ -93,6 +95,13 @@ impl Send {
     }
 
     fn message(self) -> Result<NewMessage, Failure> {
+        let mut properties = BTreeMap::new();
+        for (key, value) in self.properties {
+            if properties.contains_key(&key) {
+                return Err(Failure::usage(format!("the property {key:?} is given twice")));
+            }
+            properties.insert(key, value);
+        }
         let bytes = match self.body {
             Some(body) if body == "-" => Some(input::whole_stdin()?),
             Some(body) => Some(body.into_bytes()),
@@ -104,7 +113,7 @@ impl Send {
             id: self.id,
             tag: self.tag,
             key: self.key,
-            properties: self.properties.into_iter().collect(),
+            properties,
             delay: self.delay,
             deliver_at: self.at,
             level: self.level,

@@ -1,6 +1,6 @@
 //! `duly tail`: what happens, while it happens.
 
-use clap::Args;
+use clap::{Args, builder::PossibleValuesParser};
 
 use super::{Failure, Output, Tint, clock};
 use duly_client::{
@@ -17,9 +17,9 @@ use duly_client::{
 
 Ends with Ctrl-C, or with the server. A reader that is too slow loses events, and is told how many.")]
 pub(crate) struct Tail {
-    /// Only these, with commas between: accepted, delivered, failed, dead, cancelled, sink_unreachable, sink_recovered, alert
-    #[arg(long, value_name = "TYPES")]
-    types: Option<String>,
+    /// Only these types, with commas between
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', value_parser = PossibleValuesParser::new(Event::KINDS))]
+    types: Vec<String>,
 
     /// Only this topic of the built-in queue
     #[arg(long)]
@@ -36,7 +36,8 @@ pub(crate) struct Tail {
 
 impl Tail {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        let filter = EventFilter { types: self.types, sink: self.sink, topic: self.topic };
+        let types = (!self.types.is_empty()).then(|| self.types.join(","));
+        let filter = EventFilter { types, sink: self.sink, topic: self.topic };
         let mut events = client.events(&filter).await?;
         out.note(&out.tint_words(Tint::Dim, "following; Ctrl-C ends it"));
         let interrupted = tokio::signal::ctrl_c();

@@ -31,7 +31,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Follow {
-    /// Only these, with commas between: `accepted,delivered,failed,dead,cancelled,sink_unreachable,alert` …
+    /// Only these types, with commas between.
     types: Option<String>,
     /// Only this sink.
     sink: Option<String>,

@@ -179,6 +179,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_parameter_for_types_of_events_names_them_all() {
+        let api: serde_json::Value = serde_json::from_str(&super::openapi()).unwrap();
+        let parameters = api["paths"]["/v1/events"]["get"]["parameters"].as_array().unwrap();
+        let types = parameters.iter().find(|parameter| parameter["name"] == "types").unwrap();
+        let description = types["description"].as_str().unwrap();
+        for kind in crate::wire::Event::KINDS {
+            assert!(description.contains(&format!("`{kind}`")), "{kind}: {description}");
+        }
+    }
+
     /// Made from the code, committed for readers. The example `openapi` prints it anew.
     #[test]
     fn the_committed_openapi_file_is_the_one_that_is_served() {
