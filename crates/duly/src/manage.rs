@@ -74,7 +74,7 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        self.finish(|parts| async move {
+        self.finish_of(ids.len(), |parts| async move {
             let changes = parts.store.cancel(parts.clock.now(), &ids).await?;
             for id in changed_ids(ids.iter(), &changes) {
                 add(&parts.events.counters.messages.cancelled, 1);
@@ -117,7 +117,7 @@ impl Duly {
             let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
             return Err(Invalid::new(ErrorCode::TooFar, "deliver_at", detail).into());
         }
-        self.finish(|parts| async move {
+        self.finish_of(batch.len(), |parts| async move {
             let changes = parts.store.reschedule(now, &batch).await?;
             let event = |id, lane, due| Event::Rescheduled { id, lane, due };
             parts.publish_changes(batch.iter().map(|(id, _)| id), &changes, event).await;
@@ -161,7 +161,7 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        self.finish(|parts| async move {
+        self.finish_of(ids.len(), |parts| async move {
             let changes = parts.store.replay(parts.clock.now(), &ids).await?;
             parts.publish_changes(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
             Ok(changes)
@@ -178,7 +178,7 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        self.finish(|parts| async move {
+        self.finish_of(ids.len(), |parts| async move {
             let changes = parts.store.purge(parts.clock.now(), &ids).await?;
             if parts.events.has_subscribers() {
                 for id in changed_ids(ids.iter(), &changes) {
@@ -220,7 +220,7 @@ impl Duly {
 
     async fn set_paused(&self, lane: Lane, paused: bool) -> Result<(), Error> {
         self.check_open()?;
-        self.finish(|parts| async move {
+        self.finish_of(1, |parts| async move {
             parts.store.set_paused(&lane, paused).await?;
             if !paused {
                 parts.hints.push(lane.clone(), parts.clock.now().wall());
