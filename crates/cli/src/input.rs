@@ -1,6 +1,9 @@
 //! Parses what people type.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, IsTerminal, Read, Write},
+};
 
 use serde::Deserialize;
 
@@ -32,6 +35,18 @@ pub(crate) fn property(text: &str) -> Result<(String, String), String> {
         return Err("the key is empty: write it as key=value".into());
     }
     Ok((key.to_owned(), value.to_owned()))
+}
+
+/// The properties by key. A key that stands twice is refused: one of its values would be lost.
+pub(crate) fn each_once(properties: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Failure> {
+    let mut each = BTreeMap::new();
+    for (key, value) in properties {
+        if each.contains_key(&key) {
+            return Err(Failure::usage(format!("the property {key:?} is given twice; nothing was sent")));
+        }
+        each.insert(key, value);
+    }
+    Ok(each)
 }
 
 /// The arguments; a lone `-` stands for the lines of stdin.
@@ -192,5 +207,8 @@ mod tests {
     fn a_property_has_a_key_and_keeps_later_equal_signs() {
         assert_eq!(property("a=b=c").unwrap(), ("a".into(), "b=c".into()));
         assert!(property("a").is_err() && property("=b").is_err());
+        let given = |keys: [&str; 2]| each_once(keys.map(|key| (key.to_owned(), "1".to_owned())).into());
+        assert_eq!(given(["a", "b"]).unwrap_or_default().len(), 2);
+        assert!(given(["a", "a"]).is_err(), "of a key given twice one value would be lost");
     }
 }

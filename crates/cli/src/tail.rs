@@ -76,11 +76,11 @@ fn to_text(out: &Output, event: &Event) -> String {
     };
     let kind = out.tint(tint, &format!("{:<13}", event.kind()));
     let rest = match event {
-        Event::Accepted { id, lane, deliver_at, deliver_at_ms }
-        | Event::Rescheduled { id, lane, deliver_at, deliver_at_ms } => {
+        Event::Accepted { id, lane, deliver_at, deliver_at_ms, .. }
+        | Event::Rescheduled { id, lane, deliver_at, deliver_at_ms, .. } => {
             format!("{id}  {lane}  due {deliver_at} ({})", clock::relative(*deliver_at_ms))
         }
-        Event::Delivered { id, lane, attempt, lateness_ms } => {
+        Event::Delivered { id, lane, attempt, lateness_ms, .. } => {
             format!("{id}  {lane}  attempt {attempt}, {lateness_ms:.1} ms late")
         }
         Event::Failed { id, lane, attempt, outcome, detail, retry_at_ms, .. } => {
@@ -89,24 +89,27 @@ fn to_text(out: &Output, event: &Event) -> String {
                 clock::relative(*retry_at_ms)
             )
         }
-        Event::Dead { id, lane, reason } => format!("{id}  {lane}  {reason}"),
-        Event::Cancelled { id } | Event::Purged { id } => id.clone(),
-        Event::Replayed { id, lane } => format!("{id}  {lane}"),
-        Event::SinkUnreachable { lane, detail } => format!("{lane}  {detail}"),
-        Event::DestinationUnreachable { lane, destination, detail } => {
+        Event::Dead { id, lane, reason, .. } => format!("{id}  {lane}  {reason}"),
+        Event::Cancelled { id, lane, .. }
+        | Event::Purged { id, lane, .. }
+        | Event::Replayed { id, lane, .. } => format!("{id}  {lane}"),
+        Event::SinkUnreachable { lane, detail, .. } => format!("{lane}  {detail}"),
+        Event::DestinationUnreachable { lane, destination, detail, .. } => {
             format!("{lane}  {destination}  {detail}")
         }
-        Event::DestinationRecovered { lane, destination } => format!("{lane}  {destination}"),
-        Event::SinkRecovered { lane } | Event::Paused { lane } | Event::Resumed { lane } => lane.clone(),
-        Event::LeasesLost { count } => format!("{count} leases ended: these messages come again"),
-        Event::StoreFailing { times } => format!("{times} times in a row"),
-        Event::ClockJumped { by_us } => format!("by {:.1} ms", *by_us as f64 / 1_000.0),
-        Event::Alert { alert } => {
+        Event::DestinationRecovered { lane, destination, .. } => format!("{lane}  {destination}"),
+        Event::SinkRecovered { lane, .. } | Event::Paused { lane, .. } | Event::Resumed { lane, .. } => {
+            lane.clone()
+        }
+        Event::LeasesLost { count, .. } => format!("{count} leases ended: these messages come again"),
+        Event::StoreFailing { times, .. } => format!("{times} times in a row"),
+        Event::ClockJumped { by_us, .. } => format!("by {:.1} ms", *by_us as f64 / 1_000.0),
+        Event::Alert { alert, .. } => {
             let state = if alert.state == AlertState::Raised { "raised" } else { "cleared" };
             format!("{} ({}) {state}: {}", alert.name, alert.scope.as_deref().unwrap_or("all"), alert.detail)
         }
-        Event::Missed { count } => format!("{count} events: this reader was too slow"),
-        Event::Other { what } => what.clone(),
+        Event::Missed { count, .. } => format!("{count} events: this reader was too slow"),
+        Event::Other { what, .. } => what.clone(),
     };
     format!("{kind}{rest}")
 }

@@ -26,6 +26,7 @@ mod overview;
 mod pages;
 mod patient;
 mod proxied;
+mod queries;
 mod queues;
 mod readable;
 mod receipts;
@@ -54,6 +55,7 @@ pub use pages::{console_paths, page_paths};
 pub(crate) use topics::Topics;
 
 use crate::wire::Problem;
+use queries::Queries;
 
 /// The general part of the OpenAPI document.
 #[derive(OpenApi)]
@@ -138,8 +140,9 @@ pub fn openapi() -> String {
 
 /// Every route.
 fn router(app: Arc<App>) -> Router {
-    let (router, _) = routes().split_for_parts();
+    let (router, api) = routes().split_for_parts();
     router
+        .route_layer(axum::middleware::from_fn_with_state(Arc::new(Queries::of(&api)), queries::check))
         .merge(pages::routes())
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)

@@ -108,7 +108,7 @@ pub(super) struct Span {
 #[utoipa::path(
     get, path = "/v1/forecast", operation_id = "get_forecast", tag = "overview", params(Span),
     responses(
-        (status = 200, description = "From counters, exact to the width of the store's own", body = Forecast),
+        (status = 200, description = "From counters, exact to the width of the store's own spans: each counts once, in the first part that it overlaps", body = Forecast),
     )
 )]
 pub(super) async fn forecast(
