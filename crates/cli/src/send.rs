@@ -1,7 +1,5 @@
 //! `duly send`: one message, now or later.
 
-use std::collections::BTreeMap;
-
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use serde_json::value::RawValue;
@@ -95,13 +93,7 @@ impl Send {
     }
 
     fn message(self) -> Result<NewMessage, Failure> {
-        let mut properties = BTreeMap::new();
-        for (key, value) in self.properties {
-            if properties.contains_key(&key) {
-                return Err(Failure::usage(format!("the property {key:?} is given twice")));
-            }
-            properties.insert(key, value);
-        }
+        let properties = input::each_once(self.properties)?;
         let bytes = match self.body {
             Some(body) if body == "-" => Some(input::whole_stdin()?),
             Some(body) => Some(body.into_bytes()),

@@ -25,7 +25,7 @@ impl Limits {
         const UNITS: [(u128, &str); 5] =
             [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
         let ms = self.delay_max.as_millis();
-        let (size, unit) = UNITS.into_iter().find(|(size, _)| ms % size == 0).unwrap_or((1, "ms"));
+        let (size, unit) = UNITS.into_iter().find(|(size, _)| ms.is_multiple_of(*size)).unwrap_or((1, "ms"));
         Invalid::new(ErrorCode::TooFar, path, format!("due more than {}{unit} from now", ms / size))
     }
 }

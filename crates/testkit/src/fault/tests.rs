@@ -233,7 +233,7 @@ async fn a_message_whose_sender_is_gone_is_received_without_a_sweep() {
 async fn calls_whose_callers_are_gone_hold_a_bounded_memory_while_the_store_hangs() {
     const SENT: u64 = 100;
     let (duly, _clock, store) = start().await;
-    store.fail([Call::AnswersWait], StoreErrorKind::Unavailable);
+    store.fail([FailPoint::AnswersWait], StoreErrorKind::Unavailable);
     for _ in 0..SENT {
         let message = Message::to("order").text("x".repeat(1_000_000));
         assert!(poll(&mut Box::pin(duly.send(message))).await.is_pending());
@@ -242,7 +242,7 @@ async fn calls_whose_callers_are_gone_hold_a_bounded_memory_while_the_store_hang
     calm().await;
     let (accepted, stored) = (duly.stats().accepted, duly.totals().await.unwrap().accepted);
     assert!((60..70).contains(&accepted) && stored == SENT, "{accepted} of {stored}");
-    store.fail([Call::AnswersWait], StoreErrorKind::Unavailable);
+    store.fail([FailPoint::AnswersWait], StoreErrorKind::Unavailable);
     assert!(poll(&mut Box::pin(duly.send(Message::to("order")))).await.is_pending());
     store.fail([], StoreErrorKind::Unavailable);
     calm().await;
