@@ -53,7 +53,7 @@ async fn a_follower_hears_of_each_step() {
     assert_eq!(bed.get("/v1/events?colour=red").await.code(), "bad_query");
 }
 
-/// A follower that reads nothing costs nobody else anything: what it misses is counted, and it is told.
+/// A follower that reads nothing costs nobody else anything: what it misses is counted, and it is reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_does_not_read_slows_nobody() {
     let bed = Bed::new().await;
@@ -89,10 +89,10 @@ async fn the_end_of_a_message_by_hand_is_told_to_those_who_select_its_topic() {
     bed.post("/v1/dead/purge", r#"{"ids":["two"]}"#).await;
     bed.send(json!({"topic": "b", "id": "end"})).await;
     for follower in [&mut topic, &mut sink] {
-        let told = until(follower, r#"{"type":"purged","id":"two","lane":"queue/a"}"#).await;
-        assert!(told.contains(r#"{"type":"cancelled","id":"one","lane":"queue/a"}"#), "{told}");
+        let reported = until(follower, r#"{"type":"purged","id":"two","lane":"queue/a"}"#).await;
+        assert!(reported.contains(r#"{"type":"cancelled","id":"one","lane":"queue/a"}"#), "{reported}");
     }
-    let told = until(&mut other, "\"end\"").await;
-    assert!(!told.contains("cancelled") && !told.contains("purged"), "{told}");
+    let reported = until(&mut other, "\"end\"").await;
+    assert!(!reported.contains("cancelled") && !reported.contains("purged"), "{reported}");
     assert_eq!(bed.get("/v1/events?sink=a/b").await.code(), "bad_sink");
 }
