@@ -1,6 +1,6 @@
 //! `duly ack`, `nack` and `extend`: settle received messages.
 
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{Failure, Output, input};
 use duly_client::{
@@ -14,6 +14,7 @@ const CHUNK: usize = 1_000;
 #[derive(Debug, Args)]
 struct ReceiptArgs {
     /// The queue they came from
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     topic: String,
 
     /// Receipts; - reads them from stdin, one a line
@@ -26,7 +27,7 @@ struct ReceiptArgs {
 #[command(after_help = "Example:
   duly receive order -o json | jq -r '.messages[].receipt' | duly ack order -
 
-Exit code 4: a receipt was lost, its lease had ended.")]
+Exit code 4: a receipt was lost: its lease had ended, or the message was settled before.")]
 pub(crate) struct Acked {
     #[command(flatten)]
     args: ReceiptArgs,
@@ -39,7 +40,7 @@ pub(crate) struct Acked {
   duly nack order RECEIPT --in 5s               again in 5 s
   duly nack order RECEIPT --error 'no such order' --dead
 
-It counts as an attempt. Exit code 4: a receipt was lost, its lease had ended.")]
+It counts as an attempt. Exit code 4: a receipt was lost: its lease had ended, or the message was settled before.")]
 pub(crate) struct Nacked {
     #[command(flatten)]
     args: ReceiptArgs,
@@ -62,7 +63,7 @@ pub(crate) struct Nacked {
 #[command(after_help = "Example:
   duly extend order RECEIPT --lease 5m
 
-Exit code 4: a receipt was lost, its lease had ended.")]
+Exit code 4: a receipt was lost: its lease had ended, or the message was settled before.")]
 pub(crate) struct Extended {
     #[command(flatten)]
     args: ReceiptArgs,
@@ -116,7 +117,9 @@ impl ReceiptArgs {
         let of_all = all.results.len();
         match (of_all - count("done"), count("unknown")) {
             (0, _) => Ok(()),
-            (lost, 0) => Err(Failure::too_late(format!("{lost} of {of_all} were lost: they come again"))),
+            (lost, 0) => Err(Failure::too_late(format!(
+                "{lost} of {of_all} were lost: settled before, or the lease had ended and they come again"
+            ))),
             (_, unknown) => Err(Failure::too_late(format!(
                 "of {unknown} of {of_all} nothing is known, as a part of the store does not answer: send them again"
             ))),

@@ -1,25 +1,25 @@
 //! The options that every verb has.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{Failure, Format, Output};
 use duly_client::Client;
+
+/// Where `duly serve` listens by default.
+const URL: &str = "http://127.0.0.1:7380";
 
 /// The options that every verb has.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// Where Duly is
-    #[arg(
-        long,
-        global = true,
-        env = "DULY_URL",
-        default_value = "http://127.0.0.1:7380",
-        value_name = "URL"
-    )]
-    pub(crate) url: String,
+    /// Where Duly is, http://127.0.0.1:7380 unless told otherwise [env: DULY_URL]
+    #[arg(long, global = true, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
+    url: Option<String>,
 
     /// The token to show, if Duly asks for one [env: DULY_TOKEN]
     #[arg(long, global = true, value_name = "TOKEN")]
@@ -29,8 +29,8 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
 
-    /// Trust only the roots in this PEM file, instead of this machine's
-    #[arg(long, global = true, env = "DULY_CA", value_name = "FILE")]
+    /// Trust only the roots in this PEM file, instead of this machine's [env: DULY_CA]
+    #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
 
     /// How data is written
@@ -48,8 +48,11 @@ impl Global {
     }
 
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let mut client = Client::new(&self.url)?;
-        if let Some(file) = self.ca.as_deref().filter(|_| client.url().starts_with("https://")) {
+        let url =
+            self.url.clone().or_else(|| variable("DULY_URL").map(|url| url.to_string_lossy().into_owned()));
+        let mut client = Client::new(url.as_deref().unwrap_or(URL))?;
+        let ca = self.ca.clone().or_else(|| variable("DULY_CA").map(PathBuf::from));
+        if let Some(file) = ca.as_deref().filter(|_| client.url().starts_with("https://")) {
             client = client.ca(file)?;
         }
         match self.token()?.as_deref().map(str::trim) {
@@ -70,12 +73,17 @@ impl Global {
             (None, Some(file)) => return read(file),
             (None, None) => {}
         }
-        if let Some(token) = std::env::var_os("DULY_TOKEN").filter(|token| !token.is_empty()) {
+        if let Some(token) = variable("DULY_TOKEN") {
             return Ok(Some(token.to_string_lossy().into_owned()));
         }
-        match std::env::var_os("DULY_TOKEN_FILE").filter(|file| !file.is_empty()) {
+        match variable("DULY_TOKEN_FILE") {
             Some(file) => read(Path::new(&file)),
             None => Ok(None),
         }
     }
+}
+
+/// A variable of the environment; an empty one counts as not set.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }

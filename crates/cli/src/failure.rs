@@ -46,7 +46,7 @@ impl Failure {
         Self::failed(format!("cannot write the output: {e}"))
     }
     /// A server refused it with this HTTP status.
-    fn refused(status: u16, words: String) -> Self {
+    pub(crate) fn refused(status: u16, words: String) -> Self {
         match status {
             404 => Self::not_found(words),
             409 => Self::too_late(words),

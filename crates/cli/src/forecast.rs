@@ -12,7 +12,11 @@ const BAR: u64 = 40;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   duly forecast
-  duly forecast --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --buckets 24")]
+  duly forecast --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --buckets 24
+
+Read from counters, so that far times are counted in wide spans: with the embedded store, of about a minute beyond an
+hour ahead, an hour beyond days, three days beyond months; with Redis and SQL, of a minute, or of an hour where the
+parts are as long. A span counts once, in the first part that it overlaps.")]
 pub(crate) struct Ahead {
     /// From this time; now unless told otherwise
     #[arg(long, value_name = "TIME", value_parser = input::moment)]

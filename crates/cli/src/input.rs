@@ -1,6 +1,9 @@
 //! Parses what people type.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, IsTerminal, Read, Write},
+};
 
 use serde::Deserialize;
 
@@ -34,6 +37,18 @@ pub(crate) fn property(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+/// The properties by key. A key that stands twice is refused: one of its values would be lost.
+pub(crate) fn each_once(properties: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Failure> {
+    let mut each = BTreeMap::new();
+    for (key, value) in properties {
+        if each.contains_key(&key) {
+            return Err(Failure::usage(format!("the property {key:?} is given twice; nothing was sent")));
+        }
+        each.insert(key, value);
+    }
+    Ok(each)
+}
+
 /// The arguments; a lone `-` stands for the lines of stdin.
 pub(crate) fn lines(arguments: &[String]) -> Result<Vec<String>, Failure> {
     let mut all = Vec::with_capacity(arguments.len());
@@ -61,6 +76,8 @@ pub(crate) fn listed(arguments: &[String]) -> Result<Ids, Failure> {
             let text = std::str::from_utf8(&text)
                 .map_err(|e| Failure::failed(format!("stdin holds no ids: it is no text ({e})")))?;
             read_ids(text, &mut ids)?;
+        } else if argument.trim().is_empty() {
+            return Err(Failure::usage("an id is empty: is a variable of the shell not set?"));
         } else {
             ids.all.push(argument.clone());
         }
@@ -100,13 +117,20 @@ fn read_ids(text: &str, ids: &mut Ids) -> Result<(), Failure> {
     // No id begins like that.
     if text.trim_start().starts_with(['{', '[', '"']) {
         for piped in serde_json::Deserializer::from_str(text).into_iter::<Piped>() {
-            let words = "stdin holds JSON that is neither a list of messages nor ids";
-            piped.map_err(|e| Failure::failed(format!("{words}: {e}; nothing was done")))?.add_to(ids);
+            piped.map_err(|e| no_ids(&e))?.add_to(ids);
         }
         return Ok(());
     }
     ids.all.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
     Ok(())
+}
+
+fn no_ids(error: &serde_json::Error) -> Failure {
+    // JSON of another shape: there the error is in words of the program.
+    let why = if error.is_data() { String::new() } else { format!(" ({error})") };
+    Failure::failed(format!(
+        "stdin holds JSON that is neither a list of messages, as `duly ls -o json` writes it, nor ids{why}; nothing was done"
+    ))
 }
 
 /// All of stdin.
@@ -171,12 +195,20 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(read_ids(r#"{"topic":"t"}"#, &mut Ids::default()).is_err());
+        for text in [r#"{"topic":"t"}"#, r#"{"messages":[{"id":5}]}"#, "[5]"] {
+            let words = read_ids(text, &mut Ids::default()).unwrap_err().words;
+            assert!(words.contains("neither a list of messages") && !words.contains("enum"), "{words}");
+        }
+        let words = read_ids(r#"{"id":"a""#, &mut Ids::default()).unwrap_err().words;
+        assert!(words.contains("EOF") && words.contains("line 1"), "where it is cut: {words}");
     }
 
     #[test]
     fn a_property_has_a_key_and_keeps_later_equal_signs() {
         assert_eq!(property("a=b=c").unwrap(), ("a".into(), "b=c".into()));
         assert!(property("a").is_err() && property("=b").is_err());
+        let given = |keys: [&str; 2]| each_once(keys.map(|key| (key.to_owned(), "1".to_owned())).into());
+        assert_eq!(given(["a", "b"]).unwrap_or_default().len(), 2);
+        assert!(given(["a", "a"]).is_err(), "of a key given twice one value would be lost");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{Failure, Output, Tint, clock, input, output};
 use duly_client::{
@@ -27,7 +27,7 @@ Without --ack the messages stay yours for the lease; then they come again. Ackno
 `duly ack TOPIC RECEIPT`, or give them back with `duly nack TOPIC RECEIPT`.")]
 pub(crate) struct Take {
     /// The queues, 32 at most
-    #[arg(value_name = "TOPIC", required = true)]
+    #[arg(value_name = "TOPIC", required = true, value_parser = NonEmptyStringValueParser::new())]
     topics: Vec<String>,
 
     /// Acknowledge each after it was written

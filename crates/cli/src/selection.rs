@@ -124,7 +124,11 @@ where
             }
         }
     }
-    let mut words = format!("{failed} of {total} failed, the others are done");
+    let mut words = if failed == total {
+        format!("all {total} failed")
+    } else {
+        format!("{failed} of {total} failed, the others are done")
+    };
     if let Err(cut) = &whole {
         words = format!("{words}; {}", cut.words);
     }

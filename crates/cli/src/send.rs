@@ -93,6 +93,7 @@ impl Send {
     }
 
     fn message(self) -> Result<NewMessage, Failure> {
+        let properties = input::each_once(self.properties)?;
         let bytes = match self.body {
             Some(body) if body == "-" => Some(input::whole_stdin()?),
             Some(body) => Some(body.into_bytes()),
@@ -104,7 +105,7 @@ impl Send {
             id: self.id,
             tag: self.tag,
             key: self.key,
-            properties: self.properties.into_iter().collect(),
+            properties,
             delay: self.delay,
             deliver_at: self.at,
             level: self.level,

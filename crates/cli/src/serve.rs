@@ -30,7 +30,8 @@ const PRIVATE: rustix::fs::Mode = rustix::fs::Mode::from_bits_truncate(0o077);
   DULY_LOG=debug duly serve --log-format json
 
 Settings come from the file, then the environment (DULY__STORE__LEASE=20s), then the options here; `duly config default` writes
-a file with all of them. Ctrl-C or SIGTERM stops it cleanly within half a minute, the second one at once.")]
+a file with all of them. Ctrl-C, SIGTERM or SIGHUP (the terminal was closed) stops it cleanly within half a minute, another Ctrl-C or
+SIGTERM at once. Started with nohup, it does not end with its terminal.")]
 pub(crate) struct Serve {
     #[command(flatten)]
     flags: Flags,
@@ -74,10 +75,11 @@ impl Serve {
         // Whatever is written besides the data folder is nobody else's to read either.
         rustix::process::umask(PRIVATE);
         // Installed before the start, so that a signal during the start stops the server.
-        let mut signals = Signals::new()?;
+        let mut signals = Signals::with_hangup_unless_ignored()?;
         let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
         self.log_format.announce(out, &running, &data);
         let ended = until_stopped(signals.next(), running.duly(), || running.dead_part()).await;
+        signals.ignore_hangups();
         tracing::info!("shutdown started");
         tokio::select! {
             done = tokio::time::timeout(STOP_WITHIN, running.stop()) => match done {
@@ -163,6 +165,8 @@ fn start_log(format: LogFormat, out: &Output) -> Result<(), Failure> {
     })?;
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(out.colour_words);
+    // When stderr is gone with its terminal, telling that on stderr would panic, and the stop would not be clean.
+    let log = log.log_internal_errors(false);
     let started = match format {
         LogFormat::Text => log.with_target(false).try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),

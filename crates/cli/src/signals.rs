@@ -29,6 +29,16 @@ impl Signals {
         Ok(Self { hangup: Some(listen(SignalKind::hangup())?), ..Self::new()? })
     }
 
+    /// The same, except where whoever started the process made it outlive its terminal (`nohup`).
+    pub(crate) fn with_hangup_unless_ignored() -> Result<Self, Failure> {
+        if hangup_is_ignored() { Self::new() } else { Self::with_hangup() }
+    }
+
+    /// From here on SIGHUP is taken and means nothing: a terminal that is closed sends it more than once.
+    pub(crate) fn ignore_hangups(&mut self) {
+        self.hangup = None;
+    }
+
     /// Waits for the next.
     pub(crate) async fn next(&mut self) {
         let Self { terminate, interrupt, hangup } = self;
@@ -38,6 +48,15 @@ impl Signals {
             Some(_) = async { hangup.as_mut()?.recv().await } => {}
         }
     }
+}
+
+/// Whether the process was started with SIGHUP ignored. Where the system does not tell, it may be, and SIGHUP stays what it was.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The first bit is that of signal 1, which is SIGHUP.
+    ignored.is_none_or(|mask| mask & 1 == 1)
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, Failure> {

@@ -1,6 +1,6 @@
 //! `duly tail`: what happens, while it happens.
 
-use clap::Args;
+use clap::{Args, builder::PossibleValuesParser};
 
 use super::{Failure, Output, Tint, clock};
 use duly_client::{
@@ -17,9 +17,9 @@ use duly_client::{
 
 Ends with Ctrl-C, or with the server. A reader that is too slow loses events, and is told how many.")]
 pub(crate) struct Tail {
-    /// Only these, with commas between: accepted, delivered, failed, dead, cancelled, sink_unreachable, sink_recovered, alert
-    #[arg(long, value_name = "TYPES")]
-    types: Option<String>,
+    /// Only these types, with commas between
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', value_parser = PossibleValuesParser::new(Event::KINDS))]
+    types: Vec<String>,
 
     /// Only this topic of the built-in queue
     #[arg(long)]
@@ -36,7 +36,8 @@ pub(crate) struct Tail {
 
 impl Tail {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        let filter = EventFilter { types: self.types, sink: self.sink, topic: self.topic };
+        let types = (!self.types.is_empty()).then(|| self.types.join(","));
+        let filter = EventFilter { types, sink: self.sink, topic: self.topic };
         let mut events = client.events(&filter).await?;
         out.note(&out.tint_words(Tint::Dim, "following; Ctrl-C ends it"));
         let interrupted = tokio::signal::ctrl_c();
@@ -75,11 +76,11 @@ fn to_text(out: &Output, event: &Event) -> String {
     };
     let kind = out.tint(tint, &format!("{:<13}", event.kind()));
     let rest = match event {
-        Event::Accepted { id, lane, deliver_at, deliver_at_ms }
-        | Event::Rescheduled { id, lane, deliver_at, deliver_at_ms } => {
+        Event::Accepted { id, lane, deliver_at, deliver_at_ms, .. }
+        | Event::Rescheduled { id, lane, deliver_at, deliver_at_ms, .. } => {
             format!("{id}  {lane}  due {deliver_at} ({})", clock::relative(*deliver_at_ms))
         }
-        Event::Delivered { id, lane, attempt, lateness_ms } => {
+        Event::Delivered { id, lane, attempt, lateness_ms, .. } => {
             format!("{id}  {lane}  attempt {attempt}, {lateness_ms:.1} ms late")
         }
         Event::Failed { id, lane, attempt, outcome, detail, retry_at_ms, .. } => {
@@ -88,24 +89,27 @@ fn to_text(out: &Output, event: &Event) -> String {
                 clock::relative(*retry_at_ms)
             )
         }
-        Event::Dead { id, lane, reason } => format!("{id}  {lane}  {reason}"),
-        Event::Cancelled { id } | Event::Purged { id } => id.clone(),
-        Event::Replayed { id, lane } => format!("{id}  {lane}"),
-        Event::SinkUnreachable { lane, detail } => format!("{lane}  {detail}"),
-        Event::DestinationUnreachable { lane, destination, detail } => {
+        Event::Dead { id, lane, reason, .. } => format!("{id}  {lane}  {reason}"),
+        Event::Cancelled { id, lane, .. }
+        | Event::Purged { id, lane, .. }
+        | Event::Replayed { id, lane, .. } => format!("{id}  {lane}"),
+        Event::SinkUnreachable { lane, detail, .. } => format!("{lane}  {detail}"),
+        Event::DestinationUnreachable { lane, destination, detail, .. } => {
             format!("{lane}  {destination}  {detail}")
         }
-        Event::DestinationRecovered { lane, destination } => format!("{lane}  {destination}"),
-        Event::SinkRecovered { lane } | Event::Paused { lane } | Event::Resumed { lane } => lane.clone(),
-        Event::LeasesLost { count } => format!("{count} leases ended: these messages come again"),
-        Event::StoreFailing { times } => format!("{times} times in a row"),
-        Event::ClockJumped { by_us } => format!("by {:.1} ms", *by_us as f64 / 1_000.0),
-        Event::Alert { alert } => {
+        Event::DestinationRecovered { lane, destination, .. } => format!("{lane}  {destination}"),
+        Event::SinkRecovered { lane, .. } | Event::Paused { lane, .. } | Event::Resumed { lane, .. } => {
+            lane.clone()
+        }
+        Event::LeasesLost { count, .. } => format!("{count} leases ended: these messages come again"),
+        Event::StoreFailing { times, .. } => format!("{times} times in a row"),
+        Event::ClockJumped { by_us, .. } => format!("by {:.1} ms", *by_us as f64 / 1_000.0),
+        Event::Alert { alert, .. } => {
             let state = if alert.state == AlertState::Raised { "raised" } else { "cleared" };
             format!("{} ({}) {state}: {}", alert.name, alert.scope.as_deref().unwrap_or("all"), alert.detail)
         }
-        Event::Missed { count } => format!("{count} events: this reader was too slow"),
-        Event::Other { what } => what.clone(),
+        Event::Missed { count, .. } => format!("{count} events: this reader was too slow"),
+        Event::Other { what, .. } => what.clone(),
     };
     format!("{kind}{rest}")
 }

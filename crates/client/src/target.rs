@@ -44,7 +44,17 @@ impl Target {
     /// Checks the address.
     pub(crate) fn new(url: &str) -> Result<Self, Error> {
         let parsed = Url::parse(url).map_err(|e| {
-            Error::Invalid(format!("{:?} is not a URL ({e}): write http://127.0.0.1:7380", without_user(url)))
+            let why = match e {
+                // Its own words are those of browsers.
+                url::ParseError::RelativeUrlWithoutBase => {
+                    "it does not begin with http:// or https://".into()
+                }
+                other => other.to_string(),
+            };
+            Error::Invalid(format!(
+                "{:?} is not a URL ({why}): write http://127.0.0.1:7380",
+                without_user(url)
+            ))
         })?;
         let is_secure = match parsed.scheme() {
             "http" => false,
@@ -200,7 +210,7 @@ mod tests {
     #[test]
     fn an_address_is_checked_before_anything_is_sent() {
         for (url, says) in [
-            ("127.0.0.1:7380", "not a URL"),
+            ("127.0.0.1:7380", "not a URL (it does not begin with http:// or https://)"),
             ("ftp://host", "http:// or https://"),
             ("ftp://user:secret@host", "http:// or https://"),
             ("http://user:secret@host:port", "not a URL"),

@@ -100,6 +100,7 @@ error_codes! {
     TooManyConnections = "too_many_connections", 503, "As many connections are open as the limit allows";
     ShuttingDown = "shutting_down", 503, "The server is stopping";
     DeliveryStopped = "delivery_stopped", 503, "Delivery has stopped by a fault of the server";
+    DeliveryDisabled = "delivery_disabled", 503, "This process only accepts messages";
     StoreUnavailable = "store_unavailable", 503, "The store cannot be reached";
     StoreClosed = "store_closed", 503, "The store is closed";
     SinkUnreachable = "sink_unreachable", 503, "The sink cannot deliver now";
@@ -115,7 +116,6 @@ error_codes! {
     NoStore = "no_store", 500, "No store was given";
     ReservedSink = "reserved_sink", 500, "This name belongs to the built-in queue";
     DuplicateSink = "duplicate_sink", 500, "Two sinks have the same name";
-    DeliveryDisabled = "delivery_disabled", 500, "This process only accepts messages";
     BadKind = "bad_kind", 500, "This is not a kind of content";
     BadStatus = "bad_status", 500, "This is not a status";
     BadHistory = "bad_history", 500, "These attempts cannot be read";

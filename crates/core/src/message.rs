@@ -134,8 +134,7 @@ impl StoredMessage {
             return Err(Invalid::new(ErrorCode::TooManyProperties, "properties", detail));
         }
         if self.due > now.saturating_add(limits.delay_max) {
-            let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
-            return Err(Invalid::new(ErrorCode::TooFar, "deliver_at", detail));
+            return Err(limits.too_far("deliver_at"));
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ pub use crate::{
 /// - `get_tells_the_whole_life`, `when_it_was_accepted_stays_known`, `list_pages_are_stable`, `list_filters`.
 /// - `list_pages_are_bounded_in_bytes`: a page ends at [`Page::BYTES_MAX`], and says where it goes on.
 /// - `totals_balance`: accepted = pending + in flight + delivered + cancelled + dead + purged, after every step.
-/// - `lanes_are_counted`, `forecast_counts_what_comes_due`.
+/// - `lanes_are_counted`, `forecast_counts_what_comes_due`, `forecast_misses_nothing_in_a_narrow_range`.
 /// - `pause_is_durable`.
 /// - `a_lane_without_messages_is_forgotten`: after a while, unless it is paused. Used again, it is a new lane.
 ///
@@ -142,7 +142,8 @@ pub trait Store: Send + Sync + 'static {
     async fn totals(&self) -> Result<Totals, StoreError>;
 
     /// How many pending messages come due in each of `buckets` equal parts of `from..to`. Read from counters, not by a
-    /// scan, so that it is exact to the width of the store's own buckets.
+    /// scan, so that it is exact to the width of the store's own buckets: one that overlaps the range counts once, in the first part that
+    /// it overlaps. So the answer is never 0 for a range in which messages are due.
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError>;
 
     /// Backs up wake-ups: ends leases that have run out, and returns when each of `lanes` is next due. Bounded work.

@@ -162,7 +162,8 @@ impl Duly {
         self.check_open()?;
         let now = self.inner.parts.clock.now();
         let insert = self.prepare_insert(now, message)?;
-        let mut answers = self.finish(|parts| parts.insert(now, vec![insert])).await?;
+        let bytes = insert.message.bytes();
+        let mut answers = self.finish(bytes, |parts| parts.insert(now, vec![insert])).await?;
         answers.pop().unwrap_or(Err(Error::Closed))
     }
 
@@ -194,7 +195,8 @@ impl Duly {
         if inserts.is_empty() {
             return answers;
         }
-        match self.finish(|parts| parts.insert(now, inserts)).await {
+        let bytes: usize = inserts.iter().map(|insert| insert.message.bytes()).sum();
+        match self.finish(bytes, |parts| parts.insert(now, inserts)).await {
             Ok(results) => places.into_iter().zip(results).for_each(|(place, r)| answers[place] = r),
             Err(error) => places.into_iter().for_each(|place| answers[place] = Err(error.clone())),
         }

@@ -33,6 +33,7 @@ const EVENTS_MAX: usize = 4_096;
 #[non_exhaustive]
 pub enum Event {
     /// A message was accepted.
+    #[non_exhaustive]
     Accepted {
         /// The message.
         id: MessageId,
@@ -42,6 +43,7 @@ pub enum Event {
         due: Timestamp,
     },
     /// A message was delivered.
+    #[non_exhaustive]
     Delivered {
         /// The message.
         id: MessageId,
@@ -53,6 +55,7 @@ pub enum Event {
         lateness: Duration,
     },
     /// An attempt failed and will be retried.
+    #[non_exhaustive]
     Failed {
         /// The message.
         id: MessageId,
@@ -68,6 +71,7 @@ pub enum Event {
         retry_at: Timestamp,
     },
     /// A message became a dead letter.
+    #[non_exhaustive]
     Dead {
         /// The message.
         id: MessageId,
@@ -77,11 +81,15 @@ pub enum Event {
         reason: DeadReason,
     },
     /// A message was cancelled.
+    #[non_exhaustive]
     Cancelled {
         /// The message.
         id: MessageId,
+        /// Its lane.
+        lane: Lane,
     },
     /// A message has another due time.
+    #[non_exhaustive]
     Rescheduled {
         /// The message.
         id: MessageId,
@@ -91,6 +99,7 @@ pub enum Event {
         due: Timestamp,
     },
     /// A dead letter is pending again, due now.
+    #[non_exhaustive]
     Replayed {
         /// The message.
         id: MessageId,
@@ -98,21 +107,27 @@ pub enum Event {
         lane: Lane,
     },
     /// A dead letter was deleted.
+    #[non_exhaustive]
     Purged {
         /// The message.
         id: MessageId,
+        /// Its lane.
+        lane: Lane,
     },
     /// An operator paused a lane.
+    #[non_exhaustive]
     Paused {
         /// The lane.
         lane: Lane,
     },
     /// An operator resumed a lane.
+    #[non_exhaustive]
     Resumed {
         /// The lane.
         lane: Lane,
     },
     /// The sink of a lane is unreachable; its messages wait.
+    #[non_exhaustive]
     SinkUnreachable {
         /// The lane.
         lane: Lane,
@@ -120,11 +135,13 @@ pub enum Event {
         detail: String,
     },
     /// The sink of a lane has recovered.
+    #[non_exhaustive]
     SinkRecovered {
         /// The lane.
         lane: Lane,
     },
     /// A destination of a sink is silent, full or forbidden: its messages wait, others go on.
+    #[non_exhaustive]
     DestinationUnreachable {
         /// The lane.
         lane: Lane,
@@ -134,6 +151,7 @@ pub enum Event {
         detail: String,
     },
     /// A destination has recovered.
+    #[non_exhaustive]
     DestinationRecovered {
         /// The lane.
         lane: Lane,
@@ -141,16 +159,19 @@ pub enum Event {
         destination: String,
     },
     /// Leases ended before their messages were settled: the messages are delivered again.
+    #[non_exhaustive]
     LeasesLost {
         /// The number of leases.
         count: usize,
     },
     /// Calls of the store fail and are repeated.
+    #[non_exhaustive]
     StoreFailing {
         /// Failures in a row.
         times: u32,
     },
     /// Wall time jumped.
+    #[non_exhaustive]
     ClockJumped {
         /// Microseconds; negative is backwards.
         by_us: i64,

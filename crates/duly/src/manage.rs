@@ -61,7 +61,7 @@ impl Duly {
     /// Cancel safety: dropped midway, or after an error that [may have been done](Error::is_maybe_done), ask again: if it was cancelled, the answer
     /// is [`Changed::TooLate`] with [`State::Cancelled`].
     pub async fn cancel(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
-        single(self.cancel_many([id]).await?)
+        single(self.cancel_many([id.to_message_id()?]).await?)
     }
 
     /// Cancels many messages; one result each, in order.
@@ -74,14 +74,12 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        self.finish(|parts| async move {
+        self.finish_of(ids.len(), |parts| async move {
+            let lanes = parts.lanes_for_events(&ids).await;
             let changes = parts.store.cancel(parts.clock.now(), &ids).await?;
-            for id in changed_ids(ids.iter(), &changes) {
-                add(&parts.events.counters.messages.cancelled, 1);
-                if parts.events.has_subscribers() {
-                    parts.events.publish(Event::Cancelled { id: id.clone() });
-                }
-            }
+            let count = changed_ids(ids.iter(), &changes).count();
+            add(&parts.events.counters.messages.cancelled, count);
+            parts.publish_ends(&ids, &changes, lanes, |id, lane| Event::Cancelled { id, lane });
             Ok(changes)
         })
         .await
@@ -95,7 +93,7 @@ impl Duly {
         id: impl IntoMessageId,
         due: impl Into<Timestamp>,
     ) -> Result<Changed, Error> {
-        single(self.reschedule_many([(id, due)]).await?)
+        single(self.reschedule_many([(id.to_message_id()?, due)]).await?)
     }
 
     /// Changes the due times of many messages; one result each, in order.
@@ -114,10 +112,9 @@ impl Duly {
         let now = parts.clock.now();
         let due_max = self.due_max();
         if batch.iter().any(|(_, due)| *due > due_max) {
-            let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
-            return Err(Invalid::new(ErrorCode::TooFar, "deliver_at", detail).into());
+            return Err(limits.too_far("deliver_at").into());
         }
-        self.finish(|parts| async move {
+        self.finish_of(batch.len(), |parts| async move {
             let changes = parts.store.reschedule(now, &batch).await?;
             let event = |id, lane, due| Event::Rescheduled { id, lane, due };
             parts.publish_changes(batch.iter().map(|(id, _)| id), &changes, event).await;
@@ -161,7 +158,7 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        self.finish(|parts| async move {
+        self.finish_of(ids.len(), |parts| async move {
             let changes = parts.store.replay(parts.clock.now(), &ids).await?;
             parts.publish_changes(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
             Ok(changes)
@@ -178,13 +175,10 @@ impl Duly {
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let ids = into_message_id::parse_all(ids)?;
-        self.finish(|parts| async move {
+        self.finish_of(ids.len(), |parts| async move {
+            let lanes = parts.lanes_for_events(&ids).await;
             let changes = parts.store.purge(parts.clock.now(), &ids).await?;
-            if parts.events.has_subscribers() {
-                for id in changed_ids(ids.iter(), &changes) {
-                    parts.events.publish(Event::Purged { id: id.clone() });
-                }
-            }
+            parts.publish_ends(&ids, &changes, lanes, |id, lane| Event::Purged { id, lane });
             Ok(changes)
         })
         .await
@@ -220,7 +214,7 @@ impl Duly {
 
     async fn set_paused(&self, lane: Lane, paused: bool) -> Result<(), Error> {
         self.check_open()?;
-        self.finish(|parts| async move {
+        self.finish_of(1, |parts| async move {
             parts.store.set_paused(&lane, paused).await?;
             if !paused {
                 parts.hints.push(lane.clone(), parts.clock.now().wall());
@@ -292,6 +286,31 @@ impl Duly {
 }
 
 impl EngineHandles {
+    /// The lanes of these messages, for the events of their end: read before it, as nothing may be known of them afterwards. None
+    /// without a subscriber. Best effort: the calls of the store themselves say whether it can be reached.
+    async fn lanes_for_events(&self, ids: &[MessageId]) -> Vec<Option<Lane>> {
+        if !self.events.has_subscribers() {
+            return Vec::new();
+        }
+        let records = self.store.get_without_bodies(ids).await.unwrap_or_default();
+        records.into_iter().map(|record| record.map(|record| record.message.lane())).collect()
+    }
+
+    /// Publishes the events of messages that were cancelled or purged. One whose lane is not known has none.
+    fn publish_ends(
+        &self,
+        ids: &[MessageId],
+        changes: &[Changed],
+        lanes: Vec<Option<Lane>>,
+        event: impl Fn(MessageId, Lane) -> Event,
+    ) {
+        for ((id, change), lane) in ids.iter().zip(changes).zip(lanes) {
+            if let (Changed::Done { .. }, Some(lane)) = (change, lane) {
+                self.events.publish(event(id.clone(), lane));
+            }
+        }
+    }
+
     /// Publishes events of changed messages, and hints to their lanes. Best effort: the change is done, and the sweep
     /// finds it as well.
     async fn publish_changes(

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duly_core::{
-    Body, Invalid, Key, Limits, MessageId, Now, Priority, Properties, RetryOverride, SinkName, Tag,
-    Timestamp, Topic, store::Insert,
+    Body, ErrorCode, Invalid, Key, Limits, MessageId, Now, Priority, Properties, RetryOverride, SinkName,
+    Tag, Timestamp, Topic, store::Insert,
 };
 
 use crate::{IntoMessageId, Levels};
@@ -199,6 +199,11 @@ impl Message {
         limits: &Limits,
         generate_id: impl FnOnce() -> MessageId,
     ) -> Result<duly_core::StoredMessage, Invalid> {
+        let field = match self.when {
+            When::At(_) => "deliver_at",
+            When::After(_) => "delay",
+            When::Level(_) => "level",
+        };
         let (sink, topic) = match (&self.sink, self.topic.split_once('/')) {
             (Some(sink), _) => (SinkName::parse(sink)?, Topic::parse(&self.topic)?),
             (None, Some((sink, topic))) => (SinkName::parse(sink)?, Topic::parse(topic)?),
@@ -219,7 +224,10 @@ impl Message {
             retry: self.retry.map(Box::new),
             ..duly_core::StoredMessage::new(id, sink, topic, due)
         };
-        message.check(latest, limits)?;
+        message.check(latest, limits).map_err(|error| match error.code {
+            ErrorCode::TooFar => limits.too_far(field),
+            _ => error,
+        })?;
         Ok(message)
     }
 }

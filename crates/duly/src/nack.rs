@@ -83,7 +83,7 @@ impl Duly {
         let (receipts, how) = (parse(receipts)?, how.into());
         self.inner.receipt_cache.take(&receipts);
         let settings = self.queue_settings();
-        self.finish(|parts| parts.nack(receipts, how, settings)).await
+        self.finish_of(receipts.len(), |parts| parts.nack(receipts, how, settings)).await
     }
 
     /// The queue of each receipt, from the cache or else from the store. `None`: no message of that id is in flight, or

@@ -23,7 +23,7 @@ impl Duly {
     pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
         let (receipts, cache) = (parse(receipts)?, self.inner.receipt_cache.clone());
         let done = Settlement::Delivered { receipt: None };
-        self.finish(|parts| async move {
+        self.finish_of(receipts.len(), |parts| async move {
             let results = parts.settle_all(&receipts, &done).await?;
             let events = &parts.events;
             for (id, delivery) in parts.settled_deliveries(&cache, &receipts, &results).await {
@@ -44,7 +44,7 @@ impl Duly {
     /// Cancel safety: dropped midway, any of them may be released; call it again: what was released already answers [`Settled::Lost`].
     pub async fn release<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
         let (receipts, cache) = (parse(receipts)?, self.inner.receipt_cache.clone());
-        self.finish(|parts| async move {
+        self.finish_of(receipts.len(), |parts| async move {
             let results = parts.settle_all(&receipts, &Settlement::Release).await?;
             let now = parts.clock.now().wall();
             for (_, delivery) in parts.settled_deliveries(&cache, &receipts, &results).await {

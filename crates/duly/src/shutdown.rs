@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,13 +14,14 @@ use duly_core::{
 };
 use tokio::{
     runtime::Handle,
-    sync::{oneshot, watch},
+    sync::{Semaphore, oneshot, watch},
     task::AbortHandle,
 };
 
 use crate::{
     Duly, Error,
     engine::{Command, catch_panic, is_in_handler},
+    finish_on_drop::ABANDONED_BYTES_MAX,
     health::check_runtime,
     seconds,
 };
@@ -44,6 +45,8 @@ pub(crate) struct Lifecycle {
     pub(crate) shutdown: Shutdown,
     /// The runtime that it was started in. Work that outlives a call runs there.
     pub(crate) runtime: Handle,
+    /// Bytes for calls that go on although their callers are gone.
+    pub(crate) abandoned: Arc<Semaphore>,
     /// The tasks that end with it.
     pub(crate) tasks: Vec<AbortHandle>,
 }
@@ -55,6 +58,7 @@ impl Lifecycle {
             ended: AtomicBool::new(false),
             shutdown: Shutdown::default(),
             runtime: Handle::current(),
+            abandoned: Arc::new(Semaphore::new(ABANDONED_BYTES_MAX)),
             tasks,
         }
     }

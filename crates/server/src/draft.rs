@@ -16,7 +16,10 @@ pub fn draft(new: NewMessage) -> Result<Message, Invalid> {
     if new.sink_name().contains('/') {
         return Err(Invalid::new(ErrorCode::BadSink, "sink", "a sink's name has no slash"));
     }
-    message = match (new.body, new.json, new.body_base64) {
+    // Programs that write every field have `null` for those that they do not set.
+    let has_other_body = new.body.is_some() || new.body_base64.is_some();
+    let json = new.json.filter(|json| !(has_other_body && json.get() == "null"));
+    message = match (new.body, json, new.body_base64) {
         (None, None, None) => message,
         (Some(text), None, None) => message.text(text),
         (None, Some(json), None) => message.body(Body::from_parts(ContentKind::Json, compact(&json)?)),
@@ -167,6 +170,22 @@ mod tests {
         assert!(compact(&raw(&format!("[{}]", vec![nested(JSON_DEPTH_MAX - 1); 3].join(",")))).is_ok());
         assert!(compact(&raw(&format!("\"{}\"", nested(100_000)))).is_ok(), "in a text they are no lists");
         assert_eq!(compact(&raw(&nested(JSON_DEPTH_MAX + 1))).unwrap_err().code, "bad_body");
+    }
+
+    #[test]
+    fn null_is_a_json_body_unless_there_is_another() {
+        let body = |text: &str| {
+            let message = draft(serde_json::from_str(text).unwrap()).unwrap();
+            let stored = message.check(duly::Timestamp::default(), &duly::Limits::default()).unwrap();
+            (stored.body.kind(), String::from_utf8(stored.body.as_bytes().to_vec()).unwrap())
+        };
+        assert_eq!(body(r#"{"topic":"a","json":null}"#), (ContentKind::Json, "null".into()));
+        assert_eq!(body(r#"{"topic":"a","json":null,"body":null}"#), (ContentKind::Json, "null".into()));
+        assert_eq!(body(r#"{"topic":"a","json":null,"body":"x"}"#), (ContentKind::Text, "x".into()));
+        assert_eq!(
+            body(r#"{"topic":"a","json":null,"body_base64":"eA=="}"#),
+            (ContentKind::Bytes, "x".into())
+        );
     }
 
     #[test]

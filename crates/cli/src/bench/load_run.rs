@@ -98,6 +98,12 @@ impl LoadRun {
         if self.keep_going || failure.code() != 5 { Ok(()) } else { Err(failure) }
     }
 
+    /// A receiver failed: the end of the run, unless it is to go on and a later call may be answered.
+    pub(super) fn stopped_receiving(&self, failure: Failure) -> Result<(), Failure> {
+        self.counts.reconnects.fetch_add(1, Relaxed);
+        if self.keep_going && failure.passes() { Ok(()) } else { Err(failure) }
+    }
+
     pub(super) fn accepted<'a>(&self, ids: impl Iterator<Item = &'a str> + Clone) -> Result<(), Failure> {
         let mut count = 0;
         for (connection, number) in ids.clone().filter_map(|id| self.plan.place(id)) {

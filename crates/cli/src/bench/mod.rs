@@ -207,7 +207,10 @@ fn verdict(report: &Report) -> Result<(), Failure> {
         )));
     }
     if report.accepted == 0 && report.errors.count > 0 {
-        return Err(Failure::failed("nothing was accepted"));
+        let codes: Vec<_> = report.errors.refused.keys().map(String::as_str).collect();
+        let why =
+            if codes.is_empty() { String::new() } else { format!(": refused with {}", codes.join(", ")) };
+        return Err(Failure::failed(format!("nothing was accepted{why}")));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -59,7 +60,7 @@ pub(super) async fn run(shared: Arc<LoadRun>, topic: String) -> Result<Histogram
         };
         if let Err(failure) = done.await {
             link = None;
-            shared.broke(failure)?;
+            shared.stopped_receiving(failure)?;
         }
     }
     Ok(late)
@@ -96,7 +97,14 @@ async fn call(shared: &LoadRun, direct: &mut Direct, path: &str, body: Bytes) ->
     if status.is_success() {
         return Ok(answer);
     }
-    let code = serde_json::from_slice::<Problem>(&answer).map_or_else(|_| status.to_string(), |p| p.code);
+    let (code, detail) = match serde_json::from_slice::<Problem>(&answer) {
+        Ok(problem) => (problem.code.clone(), format!("{} [{}]", problem.detail, problem.code)),
+        Err(_) => (status.to_string(), status.to_string()),
+    };
     shared.refused(&code, 1);
-    Err(Failure::unreachable(format!("receiving was refused: {code}")))
+    let failure = Failure::refused(status.as_u16(), format!("receiving was refused: {detail}"));
+    // Any other refusal is for good: the same call has the same answer a little later.
+    let passes = status.is_server_error()
+        || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+    Err(if passes { failure.transient() } else { failure })
 }

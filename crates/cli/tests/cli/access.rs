@@ -58,3 +58,15 @@ fn an_own_root_is_trusted_when_it_is_named_and_not_before() {
     let no_root = send(&["--ca", key.to_str().unwrap()]);
     assert_eq!(no_root.code, 1, "{no_root:?}");
 }
+
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let mut command = duly();
+    for name in ["DULY_URL", "DULY_TOKEN", "DULY_TOKEN_FILE", "DULY_CA"] {
+        command.env(name, "");
+    }
+    let run = run(command.arg("levels"), b"");
+    // Whether a server is there or not, the command was understood.
+    assert_ne!(run.code, 2, "{run:?}");
+    assert!(run.code != 5 || run.words.contains("127.0.0.1:7380"), "{run:?}");
+}

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 
-use super::Server;
+use super::{Server, duly, run, serve::Process};
 
 struct Ledger {
     sent: BTreeSet<String>,
@@ -71,4 +71,36 @@ fn refusals_are_counted_by_their_code() {
     assert_eq!(run.code, 1, "{run:?}");
     let report: Value = serde_json::from_str(&run.out).unwrap();
     assert!(report["refused"]["unknown_sink"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn a_refusal_is_1_and_says_why_whether_it_sends_or_receives() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = |args: &[&str]| {
+        let made = run(duly().arg("token").args(args), b"").out;
+        let (token, config) = made.split_once("\n\n").unwrap();
+        (token.to_owned(), config.to_owned())
+    };
+    let (send_only, config) = token(&["--name", "a", "--role", "produce"]);
+    fs::write(folder.path().join("duly.toml"), config).unwrap();
+    let server = Process::start(folder.path(), "127.0.0.1:0");
+    let bench = |args: &[&str]| {
+        let mut command = duly();
+        command.args(["bench", "-d", "1s", "-c", "1", "--url", &server.url]).args(args);
+        run(&mut command, b"")
+    };
+    for keep_going in [&[][..], &["--keep-going"]] {
+        let nobody = bench(keep_going);
+        assert_eq!(nobody.code, 1, "a server answers: {nobody:?}");
+        assert!(nobody.words.contains("[unauthorized]") && nobody.words.contains("--token"), "{nobody:?}");
+        let forbidden = bench(&[&["--token", &send_only], keep_going].concat());
+        assert_eq!(forbidden.code, 1, "{forbidden:?}");
+        assert!(forbidden.words.contains("[forbidden]"), "{forbidden:?}");
+    }
+    let sending = bench(&["--no-receive"]);
+    assert_eq!(sending.code, 1, "{sending:?}");
+    assert!(
+        sending.out.contains("refused: unauthorized") && sending.words.contains("unauthorized"),
+        "{sending:?}"
+    );
 }

@@ -239,3 +239,40 @@ fn dead_letters_are_listed_replayed_and_purged() {
     assert_eq!(server.ok(&["dead", "purge", "--all", "--yes"]), "1 purged\n");
     assert!(server.json::<Page>(&["dead", "ls"]).messages.is_empty());
 }
+
+#[test]
+fn what_cannot_be_meant_is_a_usage_error_and_reaches_no_server() {
+    let server = Server::start();
+    for args in [
+        &["get", ""][..],
+        &["cancel", "a", ""],
+        &["receive", ""],
+        &["ack", "", "r"],
+        &["send", "t", "b", "-p", "a=1", "-p", "a=2"],
+        &["tail", "--types", "accepted,nope"],
+        &["ls", "--url", ""],
+    ] {
+        let run = server.run(args);
+        assert_eq!(run.code, 2, "{args:?}: {run:?}");
+    }
+    let run = server.run_with(&["cancel", "-"], br#"{"messages":[{"id":5}]}"#);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.words.contains("nothing was done") && !run.words.contains("enum"), "{run:?}");
+    assert!(server.json::<Page>(&["ls"]).messages.is_empty());
+}
+
+#[test]
+fn a_failure_of_all_does_not_speak_of_others_and_a_lost_receipt_may_be_settled() {
+    let server = Server::start();
+    let run = server.run(&["get", "a", "nope"]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.words.contains("all 2 failed") && !run.words.contains("others"), "{run:?}");
+
+    server.ok(&["send", "order", "x", "--id", "a"]);
+    let received: Received = server.json(&["receive", "order", "--wait", "10s", "--max", "1"]);
+    let ack = ["ack", "order", &received.messages[0].receipt];
+    server.ok(&ack);
+    let again = server.run(&ack);
+    assert_eq!(again.code, 4, "{again:?}");
+    assert!(again.words.contains("settled before"), "{again:?}");
+}

@@ -60,3 +60,17 @@ fn a_long_list_is_read_to_its_end_or_to_the_limit() {
     assert_eq!(rest.messages.len(), 500);
     assert!(server.run(&["ls"]).words.contains("--cursor"));
 }
+
+#[test]
+fn only_levels_that_the_limit_of_delays_allows_are_offered() {
+    let server = Server::with(|config| {
+        config.limits.delay_max = duly::minutes(10);
+        config.levels = duly::Levels::default().fallback("other");
+    });
+    let levels: LevelsAnswer = server.json(&["levels"]);
+    let names: Vec<_> = levels.levels.iter().map(|level| level.name.as_str()).collect();
+    assert_eq!((names, levels.default), (vec!["P0", "P1"], None));
+    for name in ["P0", "P1"] {
+        server.ok(&["send", "order", "x", "--level", name]);
+    }
+}

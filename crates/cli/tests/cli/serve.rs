@@ -178,3 +178,38 @@ fn what_cannot_be_a_filter_of_the_log_is_refused() {
     let run = run(duly().current_dir(folder.path()).env("DULY_LOG", "duly=loud").arg("serve"), b"");
     assert_eq!(run.code, 2, "{run:?}");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_closed_terminal_stops_it_cleanly_unless_it_was_started_to_outlive_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = |signals: &str| {
+        let mut command = Command::new("env");
+        command.arg(signals).arg(env!("CARGO_BIN_EXE_duly")).args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            "data",
+        ]);
+        let mut child = command.current_dir(folder.path()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut words = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(words.by_ref().map(Result::unwrap).any(|line| line.contains("listens on")));
+        (child, words)
+    };
+    let hang_up = |child: &Child| kill_process(Pid::from_child(child), Signal::HUP).unwrap();
+
+    let (mut child, words) = started("--default-signal=HUP");
+    // Its stderr goes with its terminal. Both the system and a shell may send the signal.
+    drop(words);
+    hang_up(&child);
+    hang_up(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+
+    let (mut child, _words) = started("--ignore-signal=HUP");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 1, 1, "SIGHUP is still ignored: {ignored}");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

@@ -8,7 +8,7 @@ use std::{
 use duly_client::wire::{Event, ReceivedMessage};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Server;
+use super::{Server, duly, run};
 
 #[test]
 fn events_come_as_they_happen() {
@@ -52,4 +52,14 @@ fn following_a_queue_ends_with_an_interrupt() {
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_help_lists_every_type_of_events() {
+    let help = run(duly().args(["tail", "--help"]), b"").out;
+    // Long lists are wrapped.
+    let words: Vec<_> = help.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    for kind in Event::KINDS {
+        assert!(words.contains(&kind), "{kind}: {help}");
+    }
 }

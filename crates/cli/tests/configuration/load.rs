@@ -132,6 +132,17 @@ fn each_fault_says_what_would_be_right() {
         ("[levels]\n\"\" = \"5m\"", "levels.\"\"", "1 to 64 bytes"),
         ("[levels]\nfar = \"4000d\"", "levels.far", "to 3653d"),
         ("levels_default = \"othr\"", "levels_default", "did you mean other?"),
+        ("[limits]\ndelay = \"1m\"\n[levels]\nP0 = \"5m\"", "levels.P0", "to 1m"),
+        (
+            "levels_default = \"other\"\n[limits]\ndelay = \"15m\"",
+            "levels_default",
+            "longer than limits.delay, which is 15m",
+        ),
+        (
+            "[limits]\nconnections = 10\nconnections_per_address = 20",
+            "limits.connections_per_address",
+            "more than connections, which is 10",
+        ),
         ("[alerts]\nwebhook = \"hooks\"", "alerts.webhook", "https://host/path"),
         ("[alerts.topic.order]\noverdu = 1", "alerts.topic.order.overdu", "did you mean overdue?"),
         ("[tls]\ncert = \"c.pem\"", "tls.key", "needs both"),
@@ -288,4 +299,16 @@ fn a_topic_takes_from_all_what_it_does_not_say() {
     assert_eq!(order.queue_length, Some(5));
     assert_eq!(order.lateness_p99, None);
     assert_eq!(order.failure_rate, Some(0.1));
+}
+
+#[test]
+fn usual_levels_beyond_the_limit_of_delays_are_left_out() {
+    let limit = "[limits]\ndelay = \"15m\"\n";
+    for (environment, expected) in [
+        (&[][..], vec![("P0", duly::minutes(5)), ("P1", duly::minutes(10))]),
+        (&[("DULY__LEVELS__P0", "2m")][..], vec![("P0", duly::minutes(2)), ("P1", duly::minutes(10))]),
+    ] {
+        let config = load(limit, environment).unwrap_or_else(|problems| panic!("{problems}"));
+        assert_eq!(config.levels.iter().collect::<Vec<_>>(), expected);
+    }
 }

@@ -17,10 +17,13 @@ pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[cfg_attr(not(feature = "server"), non_exhaustive)]
 pub enum Event {
     /// A message was accepted.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Accepted { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },
     /// A message was delivered.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Delivered { id: String, lane: String, attempt: u32, lateness_ms: f64 },
     /// An attempt failed; there will be another.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Failed {
         id: String,
         lane: String,
@@ -31,38 +34,55 @@ pub enum Event {
         retry_at_ms: u64,
     },
     /// A message was given up.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Dead { id: String, lane: String, reason: String },
     /// A message was cancelled.
-    Cancelled { id: String },
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
+    Cancelled { id: String, lane: String },
     /// A message has another due time.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Rescheduled { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },
     /// A dead letter is pending again, due now.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Replayed { id: String, lane: String },
     /// A dead letter was forgotten for good.
-    Purged { id: String },
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
+    Purged { id: String, lane: String },
     /// An operator paused a lane.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Paused { lane: String },
     /// An operator resumed a lane.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Resumed { lane: String },
     /// The sink of a lane is unreachable; its messages wait.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     SinkUnreachable { lane: String, detail: String },
     /// The sink of a lane is reachable again.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     SinkRecovered { lane: String },
     /// A destination inside the target of a lane is silent, full or forbidden: its messages wait, the others go on.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     DestinationUnreachable { lane: String, destination: String, detail: String },
     /// A destination takes messages again.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     DestinationRecovered { lane: String, destination: String },
     /// Leases ended while messages were being worked on: they come again.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     LeasesLost { count: u64 },
     /// The store failed and is tried again.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     StoreFailing { times: u32 },
     /// Wall time stepped; negative: backwards.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     ClockJumped { by_us: i64 },
     /// An alert was raised or cleared.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Alert { alert: Box<Alert> },
     /// This follower was too slow for so many events.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Missed { count: u64 },
     /// Something else.
+    #[cfg_attr(not(feature = "server"), non_exhaustive)]
     Other { what: String },
 }
 

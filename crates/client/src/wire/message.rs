@@ -32,15 +32,21 @@ pub struct NewMessage {
     /// The body as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// The body as any JSON value but null, which says that there is none; kept without the spaces between its parts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The body as any JSON value, kept without the spaces between its parts. `null` is a value, too, but beside `body` or `body_base64` it
+    /// is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::json::present")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<Box<RawValue>>,
     /// The body as bytes, base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_base64: Option<String>,
-    /// Become headers of the target.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// Become headers of the target. Each name once.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "super::properties::each_once"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<BTreeMap<String, String>>))]
     pub properties: BTreeMap<String, String>,
     /// Due this long after it is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +58,7 @@ pub struct NewMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// 0–9, 4 unless told otherwise: who goes first among those of one lane due in the same millisecond.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::priority")]
     pub priority: Option<u8>,
     /// Given up as `expired` if it is not delivered this long after its due time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,7 +98,7 @@ pub fn is_object(text: &[u8]) -> bool {
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct Retry {
     /// Attempts in total.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::attempts")]
     pub attempts: Option<u32>,
     /// How the wait grows: `fixed`, `linear` or `exponential`. What failed together is spread: see `min` and `max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

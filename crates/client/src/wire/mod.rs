@@ -6,11 +6,13 @@
 
 mod bulk;
 mod event;
+mod json;
 mod message;
 mod number;
 mod object;
 mod overview;
 mod problem;
+mod properties;
 mod queue;
 mod text;
 mod when;

@@ -18,15 +18,30 @@ pub(super) fn exact(number: f64) -> Option<u64> {
 
 /// Reads a whole number from 0, or none.
 pub(super) fn whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(input: D) -> Result<Option<T>, D::Error> {
-    struct Visitor<T>(PhantomData<T>);
+    read(input, "a whole number from 0")
+}
+
+/// Reads a priority, or none.
+pub(super) fn priority<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u8>, D::Error> {
+    read(input, "a whole number from 0 to 9")
+}
+
+/// Reads a number of attempts, or none.
+pub(super) fn attempts<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u32>, D::Error> {
+    read(input, "a whole number from 1")
+}
+
+/// Reads a number that fits into its type, or none. What is outside of a narrower range is refused later, by a code of its own.
+fn read<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
+    input: D,
+    expected: &'static str,
+) -> Result<Option<T>, D::Error> {
+    struct Visitor<T>(&'static str, PhantomData<T>);
     impl<T: TryFrom<u64>> de::Visitor<'_> for Visitor<T> {
         type Value = Option<T>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match size_of::<T>() {
-                size @ 1..=4 => write!(f, "a whole number from 0 to {}", (1_u64 << (8 * size)) - 1),
-                _ => f.write_str("a whole number from 0"),
-            }
+            f.write_str(self.0)
         }
 
         fn visit_u64<E: de::Error>(self, number: u64) -> Result<Option<T>, E> {
@@ -44,12 +59,25 @@ pub(super) fn whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(input: D) -> Res
             Ok(None)
         }
     }
-    input.deserialize_any(Visitor(PhantomData))
+    input.deserialize_any(Visitor(expected, PhantomData))
 }
 
 #[cfg(test)]
 mod tests {
     use crate::wire::{Delay, NewMessage};
+
+    #[test]
+    fn the_range_of_a_number_is_that_of_its_field() {
+        for (field, range) in [
+            (r#""priority":-1"#, "expected a whole number from 0 to 9"),
+            (r#""priority":256"#, "expected a whole number from 0 to 9"),
+            (r#""retry":{"attempts":-1}"#, "expected a whole number from 1"),
+        ] {
+            let refused =
+                serde_json::from_str::<NewMessage>(&format!(r#"{{"topic":"a",{field}}}"#)).unwrap_err();
+            assert!(refused.to_string().contains(&format!("{range} at")), "{refused}");
+        }
+    }
 
     #[test]
     fn a_whole_number_may_be_written_with_a_point() {

@@ -70,8 +70,8 @@ pub struct ReceivedMessage {
     /// Its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The body, if it was sent as `json`: the same value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The body, if it was sent as `json`: the same value, which may be `null`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::json::present")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<Box<RawValue>>,
     /// The body, if it was sent as text or there is none. Also JSON that did not come by HTTP and is nested deeper than 500 lists and

@@ -259,6 +259,19 @@ pub async fn forecast_counts_what_comes_due(lab: &Lab) {
     assert_eq!(forecast, [9, 1, 3]);
 }
 
+/// A store may count in spans that are wider than what is asked for: what they hold is told once, and never left out.
+pub async fn forecast_misses_nothing_in_a_narrow_range(lab: &Lab) {
+    let t = lab.harness().await;
+    let dues = [DAY / 24, 3 * DAY, 40 * DAY, 200 * DAY, 1_000 * DAY].map(|distance| distance + 12_345);
+    t.accept(dues.iter().map(|due| message(&format!("at{due}"), *due))).await;
+    for due in dues {
+        for (from, to) in [(due, due + 1), (due - 100, due + 100), (due - 600_000, due + 600_000)] {
+            let counts = t.store().forecast(ms(from), ms(to), 4).await.unwrap();
+            assert_eq!(counts.iter().sum::<u64>(), 1, "{from}..{to}: {counts:?}");
+        }
+    }
+}
+
 /// A lane paused by an operator stays paused, whatever happens to the process.
 pub async fn pause_is_durable(lab: &Lab) {
     let mut t = lab.harness().await;

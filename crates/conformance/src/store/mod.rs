@@ -94,6 +94,7 @@ macro_rules! with_store_cases {
                 totals_balance
                 lanes_are_counted
                 forecast_counts_what_comes_due
+                forecast_misses_nothing_in_a_narrow_range
                 pause_is_durable
                 a_lane_without_messages_is_forgotten
             }

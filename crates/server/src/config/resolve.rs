@@ -96,18 +96,26 @@ fn levels(top: &mut Section<'_>, fallback: Option<Node>, delay_max: Duration) ->
     let written = top.has("levels");
     let levels = top.table("levels", |section| {
         if !written {
-            for (name, delay) in Levels::default().iter() {
-                section.note(name, &Origin::Default, show_span(delay).into());
-            }
-            return Levels::default();
+            // None that `limits.delay` forbids: nobody could send with it.
+            let usable = Levels::default().iter().filter(|(_, delay)| *delay <= delay_max).fold(
+                Levels::none(),
+                |levels, (name, delay)| {
+                    section.note(name, &Origin::Default, show_span(delay).into());
+                    levels.set(name, delay)
+                },
+            );
+            return usable;
         }
         section.rest().into_iter().fold(Levels::none(), |levels, (name, node)| {
             if let Err(detail) = plain_name("level", &name) {
                 section.fault(&format!("{name:?}"), &node.origin, detail);
                 return levels;
             }
-            let read =
-                node.span().and_then(|delay| within(delay, &(Duration::ZERO..=delay_max), |d| show_span(*d)));
+            let span = node.span();
+            if node.origin == Origin::Default && span.as_ref().is_ok_and(|delay| *delay > delay_max) {
+                return levels;
+            }
+            let read = span.and_then(|delay| within(delay, &(Duration::ZERO..=delay_max), |d| show_span(*d)));
             match &read {
                 Ok(delay) => section.note(&name, &node.origin, show_span(*delay).into()),
                 Err(detail) => section.fault(&name, &node.origin, detail),
@@ -116,22 +124,33 @@ fn levels(top: &mut Section<'_>, fallback: Option<Node>, delay_max: Duration) ->
             levels.set(name, read.unwrap_or_default())
         })
     });
-    with_fallback(top, levels, fallback)
+    with_fallback(top, levels, fallback, (!written).then_some(delay_max))
 }
 
-fn with_fallback(top: &mut Section<'_>, levels: Levels, fallback: Option<Node>) -> Levels {
+fn with_fallback(
+    top: &mut Section<'_>,
+    levels: Levels,
+    fallback: Option<Node>,
+    usual_max: Option<Duration>,
+) -> Levels {
     let Some(node) = fallback else {
         top.note("levels_default", &Origin::Default, Json::Null);
         return levels;
     };
     let known: Vec<&str> = levels.iter().map(|(name, _)| name).collect();
     let read = node.text().and_then(|name| {
-        let wrong = || {
-            format!(
+        let usual = Levels::default().delay(name).ok();
+        let wrong = || match (usual, usual_max) {
+            (Some(delay), Some(max)) => format!(
+                "the level {name:?} is {} unless [levels] says otherwise, longer than limits.delay, which is {}",
+                show_span(delay),
+                show_span(max)
+            ),
+            _ => format!(
                 "there is no level {name:?}{}; there are: {}",
                 did_you_mean(name, known.iter().copied()),
                 known.join(", ")
-            )
+            ),
         };
         known.contains(&name).then(|| name.to_owned()).ok_or_else(wrong)
     });
@@ -236,9 +255,15 @@ fn limits(section: &mut Section<'_>) -> (Limits, HttpLimits) {
     let connections = section.number("connections", http.connections, 1..=1_000_000);
     // Half of them, so that no address keeps all others out.
     let half = connections.div_ceil(2);
+    let per_address = section.number("connections_per_address", half, 1..=1_000_000);
+    if per_address > connections && !section.reading.is_faulty(&section.at("connections")) {
+        let origin = section.origin_of("connections_per_address");
+        let detail = format!("it is {per_address}, more than connections, which is {connections}");
+        section.fault("connections_per_address", &origin, detail);
+    }
     let http = HttpLimits {
         connections,
-        connections_per_address: section.number("connections_per_address", half, 1..=1_000_000),
+        connections_per_address: per_address,
         topics: section.number("topics", http.topics, 1..=10_000_000),
         answer_bytes: http.answer_bytes,
         header_timeout: section.span("header_timeout", http.header_timeout, timeout.clone()),

@@ -50,11 +50,11 @@ impl ConnectionLimits {
             None
         } else {
             let place = self.addresses.enter(from, self.per_address);
-            Some(place.ok_or("limits.connections_per_address allows for one address")?)
+            Some(place.ok_or("limits.connections_per_address")?)
         };
         let permit = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
         let permit = permit(&self.all).or_else(|| permit(&self.local).filter(|_| is_local));
-        let permit = permit.ok_or("limits.connections allows")?;
+        let permit = permit.ok_or("limits.connections")?;
         Ok(ConnectionPermit { _permit: permit, _of_address: of_address })
     }
 }
@@ -153,10 +153,10 @@ mod tests {
         let mut local = fill("127.0.0.1");
         assert_eq!(local.len(), 2 + LOCAL_MAX);
         for from in ["127.0.0.1", "::1", "10.0.0.2"] {
-            assert_eq!(why(from), "limits.connections allows");
+            assert_eq!(why(from), "limits.connections");
         }
         local.truncate(2);
-        assert_eq!(why("10.0.0.2"), "limits.connections allows", "those are not for others");
+        assert_eq!(why("10.0.0.2"), "limits.connections", "those are not for others");
         assert!(places.enter(ip("::1")).is_ok());
         drop(far);
         assert!(places.enter(ip("10.0.0.2")).is_ok());

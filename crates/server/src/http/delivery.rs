@@ -3,19 +3,28 @@
 use std::time::Duration;
 
 use axum::response::Response;
-use duly::{Receive, Received};
+use duly::{ErrorCode, Receive, Received};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
     answer::{Messages, no_room},
     app::App,
     caller::Who,
-    fault::ApiResult,
+    fault::{ApiResult, Fault},
     response,
 };
 
 /// A receive waits at least this long for room, also if it does not wait for messages.
 const ROOM_WAIT_MIN: Duration = Duration::from_secs(1);
+
+/// Refuses to hand out messages at a node that only accepts.
+pub(super) fn require_enabled(app: &App) -> ApiResult<()> {
+    if app.node.delivers {
+        return Ok(());
+    }
+    let detail = "this node only accepts (deliver = false); receive from a node that delivers";
+    Err(Fault::new(ErrorCode::DeliveryDisabled, detail))
+}
 
 /// Receives messages. Those for which there is no room are released at once: nothing is held while a receive waits for room.
 pub(super) async fn receive(

@@ -2,14 +2,14 @@
 
 use std::{fmt::Write, sync::LazyLock};
 
-use axum::{
-    extract::Query,
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
 use serde::Deserialize;
 
-use super::messages::Asked;
+use super::{
+    fault::ApiResult,
+    messages::{Asked, asked},
+};
 
 /// No script, nothing from elsewhere, in nobody's frame: the page is text.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
@@ -32,14 +32,15 @@ static CHINESE: LazyLock<Page> = LazyLock::new(|| Page {
     language: "zh-CN",
 });
 
-/// The language that is asked for by the address. What is not understood is the reader's own.
+/// The language that is asked for by the address. An unknown one is English.
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     lang: Option<String>,
 }
 
-pub(super) async fn page(wanted: Asked<Wanted>, headers: HeaderMap) -> Response {
-    let wanted = wanted.ok().and_then(|Query(wanted)| wanted.lang);
+pub(super) async fn page(wanted: Asked<Wanted>, headers: HeaderMap) -> ApiResult<Response> {
+    let wanted = asked(wanted)?.lang;
     let accepted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
     let page = match wanted.as_deref().or_else(|| accepted.and_then(first)) {
         Some(language) if language.to_ascii_lowercase().starts_with("zh") => &*CHINESE,
@@ -52,7 +53,7 @@ pub(super) async fn page(wanted: Asked<Wanted>, headers: HeaderMap) -> Response 
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::REFERRER_POLICY, "no-referrer"),
     ];
-    (headers, page.html.as_str()).into_response()
+    Ok((headers, page.html.as_str()).into_response())
 }
 
 /// The language that is liked best, of those that the page has.

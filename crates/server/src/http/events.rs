@@ -31,7 +31,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Follow {
-    /// Only these, with commas between: `accepted,delivered,failed,dead,cancelled,sink_unreachable,alert` …
+    /// Only these types, with commas between.
     types: Option<String>,
     /// Only this sink.
     sink: Option<String>,
@@ -42,6 +42,7 @@ pub(super) struct Follow {
 impl Follow {
     fn check(&self) -> ApiResult<()> {
         self.topic.as_deref().map(Topic::parse_new).transpose()?;
+        self.sink.as_deref().map(SinkName::parse).transpose()?;
         let mut types = self.types.iter().flat_map(|types| types.split(','));
         match types.find(|wanted| !wire::Event::KINDS.contains(&wanted.trim())) {
             None => Ok(()),
@@ -182,10 +183,12 @@ fn lane(event: &Event) -> Option<&Lane> {
         | Event::Dead { lane, .. }
         | Event::Rescheduled { lane, .. }
         | Event::Replayed { lane, .. }
-        | Event::Paused { lane }
-        | Event::Resumed { lane }
+        | Event::Cancelled { lane, .. }
+        | Event::Purged { lane, .. }
+        | Event::Paused { lane, .. }
+        | Event::Resumed { lane, .. }
         | Event::SinkUnreachable { lane, .. }
-        | Event::SinkRecovered { lane }
+        | Event::SinkRecovered { lane, .. }
         | Event::DestinationUnreachable { lane, .. }
         | Event::DestinationRecovered { lane, .. } => Some(lane),
         _ => None,
@@ -194,17 +197,17 @@ fn lane(event: &Event) -> Option<&Lane> {
 
 fn to_wire(event: Event) -> wire::Event {
     match event {
-        Event::Accepted { id, lane, due } => {
+        Event::Accepted { id, lane, due, .. } => {
             let (id, lane) = (id.to_string(), lane.to_string());
             wire::Event::Accepted { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
         }
-        Event::Delivered { id, lane, attempt, lateness } => wire::Event::Delivered {
+        Event::Delivered { id, lane, attempt, lateness, .. } => wire::Event::Delivered {
             id: id.to_string(),
             lane: lane.to_string(),
             attempt,
             lateness_ms: lateness.as_secs_f64() * 1_000.0,
         },
-        Event::Failed { id, lane, attempt, outcome, detail, retry_at } => wire::Event::Failed {
+        Event::Failed { id, lane, attempt, outcome, detail, retry_at, .. } => wire::Event::Failed {
             id: id.to_string(),
             lane: lane.to_string(),
             attempt,
@@ -213,31 +216,35 @@ fn to_wire(event: Event) -> wire::Event {
             retry_at: retry_at.to_string(),
             retry_at_ms: retry_at.as_millis(),
         },
-        Event::Dead { id, lane, reason } => {
+        Event::Dead { id, lane, reason, .. } => {
             wire::Event::Dead { id: id.to_string(), lane: lane.to_string(), reason: reason.as_str().into() }
         }
-        Event::Cancelled { id } => wire::Event::Cancelled { id: id.to_string() },
-        Event::Rescheduled { id, lane, due } => {
+        Event::Cancelled { id, lane, .. } => {
+            wire::Event::Cancelled { id: id.to_string(), lane: lane.to_string() }
+        }
+        Event::Rescheduled { id, lane, due, .. } => {
             let (id, lane) = (id.to_string(), lane.to_string());
             wire::Event::Rescheduled { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
         }
-        Event::Replayed { id, lane } => wire::Event::Replayed { id: id.to_string(), lane: lane.to_string() },
-        Event::Purged { id } => wire::Event::Purged { id: id.to_string() },
-        Event::Paused { lane } => wire::Event::Paused { lane: lane.to_string() },
-        Event::Resumed { lane } => wire::Event::Resumed { lane: lane.to_string() },
-        Event::SinkUnreachable { lane, detail } => {
+        Event::Replayed { id, lane, .. } => {
+            wire::Event::Replayed { id: id.to_string(), lane: lane.to_string() }
+        }
+        Event::Purged { id, lane, .. } => wire::Event::Purged { id: id.to_string(), lane: lane.to_string() },
+        Event::Paused { lane, .. } => wire::Event::Paused { lane: lane.to_string() },
+        Event::Resumed { lane, .. } => wire::Event::Resumed { lane: lane.to_string() },
+        Event::SinkUnreachable { lane, detail, .. } => {
             wire::Event::SinkUnreachable { lane: lane.to_string(), detail }
         }
-        Event::SinkRecovered { lane } => wire::Event::SinkRecovered { lane: lane.to_string() },
-        Event::DestinationUnreachable { lane, destination, detail } => {
+        Event::SinkRecovered { lane, .. } => wire::Event::SinkRecovered { lane: lane.to_string() },
+        Event::DestinationUnreachable { lane, destination, detail, .. } => {
             wire::Event::DestinationUnreachable { lane: lane.to_string(), destination, detail }
         }
-        Event::DestinationRecovered { lane, destination } => {
+        Event::DestinationRecovered { lane, destination, .. } => {
             wire::Event::DestinationRecovered { lane: lane.to_string(), destination }
         }
-        Event::LeasesLost { count } => wire::Event::LeasesLost { count: count as u64 },
-        Event::StoreFailing { times } => wire::Event::StoreFailing { times },
-        Event::ClockJumped { by_us } => wire::Event::ClockJumped { by_us },
+        Event::LeasesLost { count, .. } => wire::Event::LeasesLost { count: count as u64 },
+        Event::StoreFailing { times, .. } => wire::Event::StoreFailing { times },
+        Event::ClockJumped { by_us, .. } => wire::Event::ClockJumped { by_us },
         other => wire::Event::Other { what: format!("{other:?}") },
     }
 }

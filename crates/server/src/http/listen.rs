@@ -263,7 +263,7 @@ impl Refused {
 
 /// The whole response, as bytes.
 async fn refusal(limit: &str) -> Vec<u8> {
-    let detail = format!("as many connections are open as {limit}; close some, or raise it");
+    let detail = format!("as many connections are open as {limit} allows; close some, or raise it");
     let fault = Fault::new(ErrorCode::TooManyConnections, detail);
     let (parts, body) = fault.into_response().into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();

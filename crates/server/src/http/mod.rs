@@ -26,6 +26,7 @@ mod overview;
 mod pages;
 mod patient;
 mod proxied;
+mod queries;
 mod queues;
 mod readable;
 mod receipts;
@@ -54,6 +55,7 @@ pub use pages::{console_paths, page_paths};
 pub(crate) use topics::Topics;
 
 use crate::wire::Problem;
+use queries::Queries;
 
 /// The general part of the OpenAPI document.
 #[derive(OpenApi)]
@@ -138,8 +140,9 @@ pub fn openapi() -> String {
 
 /// Every route.
 fn router(app: Arc<App>) -> Router {
-    let (router, _) = routes().split_for_parts();
+    let (router, api) = routes().split_for_parts();
     router
+        .route_layer(axum::middleware::from_fn_with_state(Arc::new(Queries::of(&api)), queries::check))
         .merge(pages::routes())
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
@@ -176,6 +179,17 @@ mod tests {
                 let id = operation["operationId"].as_str().unwrap().to_owned();
                 assert!(ids.insert(id), "{method} {path}");
             }
+        }
+    }
+
+    #[test]
+    fn the_parameter_for_types_of_events_names_them_all() {
+        let api: serde_json::Value = serde_json::from_str(&super::openapi()).unwrap();
+        let parameters = api["paths"]["/v1/events"]["get"]["parameters"].as_array().unwrap();
+        let types = parameters.iter().find(|parameter| parameter["name"] == "types").unwrap();
+        let description = types["description"].as_str().unwrap();
+        for kind in crate::wire::Event::KINDS {
+            assert!(description.contains(&format!("`{kind}`")), "{kind}: {description}");
         }
     }
 

@@ -42,6 +42,11 @@ pub(super) fn tighten(api: &mut Value) {
                 if let Some(rule) = parameter_rule(path, &name) {
                     merge(&mut parameter["schema"], rule);
                 }
+                if (path.as_str(), name.as_str()) == ("/v1/events", "types") {
+                    let types =
+                        format!("Only these types, with commas between: `{}`.", Event::KINDS.join("`, `"));
+                    parameter["description"] = types.into();
+                }
             }
         }
     }

@@ -108,7 +108,7 @@ pub(super) struct Span {
 #[utoipa::path(
     get, path = "/v1/forecast", operation_id = "get_forecast", tag = "overview", params(Span),
     responses(
-        (status = 200, description = "From counters, exact to the width of the store's own", body = Forecast),
+        (status = 200, description = "From counters, exact to the width of the store's own spans: each counts once, in the first part that it overlaps", body = Forecast),
     )
 )]
 pub(super) async fn forecast(
@@ -281,6 +281,9 @@ pub(super) async fn levels(State(app): State<Arc<App>>, who: Who) -> ApiResult<J
         delay_ms: super::millis(delay),
     };
     let levels = app.duly.levels();
-    let default = levels.fallback_name().map(Into::into);
-    Ok(Json(LevelsAnswer { levels: levels.iter().map(level).collect(), default }))
+    // One that is beyond the limit is refused when it is used.
+    let usable = |delay| delay <= app.limits.delay_max;
+    let default = levels.fallback_name().filter(|name| levels.delay(name).is_ok_and(usable)).map(Into::into);
+    let levels = levels.iter().filter(|(_, delay)| usable(*delay)).map(level).collect();
+    Ok(Json(LevelsAnswer { levels, default }))
 }

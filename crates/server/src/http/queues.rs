@@ -54,6 +54,7 @@ pub(super) async fn receive(
     who.need(Role::Consume)?.require_topic(&topic)?;
     let Receive { max, wait, lease } = body::json_or_default(&app, sent).await?;
     let want = want(max, wait.as_ref(), lease.as_ref())?;
+    delivery::require_enabled(&app)?;
     delivery::receive(&app, &who, &[topic], want).await
 }
 
@@ -73,6 +74,7 @@ pub(super) async fn receive_any(State(app): State<Arc<App>>, who: Who, sent: Bod
             .map_err(|error| Fault::at(error.code, format!("topics[{at}]"), error.detail))?;
     }
     let want = want(max, wait.as_ref(), lease.as_ref())?;
+    delivery::require_enabled(&app)?;
     delivery::receive(&app, &who, &topics, want).await
 }
 

@@ -60,10 +60,7 @@ fn with_plus_sign(text: &str) -> String {
 /// The due time, from either field. A time beyond the limit is refused here, before messages are selected, so that a dry run
 /// gets the same error.
 pub(super) fn due(app: &App, delay: Option<&Delay>, at: Option<&Moment>) -> ApiResult<Timestamp> {
-    let too_far = |path| {
-        let days = app.limits.delay_max.as_secs() / 86_400;
-        Fault::at(ErrorCode::TooFar, path, format!("due more than {days} days from now"))
-    };
+    let too_far = |path| Fault::from(app.limits.too_far(path));
     match (delay, at) {
         (Some(delay), None) => {
             let span = delay.span("delay")?;

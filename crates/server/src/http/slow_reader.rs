@@ -65,6 +65,8 @@ impl ReaderLimits {
         let mut blocked_for = Duration::ZERO;
         loop {
             tokio::select! {
+                // An answer that holds nothing any more has no time limit, whatever else is so.
+                biased;
                 _ = unread.wait_for(|bytes| *bytes == 0) => return false,
                 _ = blocked.wait_for(|is_blocked| *is_blocked) => {}
             }
@@ -76,6 +78,7 @@ impl ReaderLimits {
                     return true;
                 }
                 tokio::select! {
+                    biased;
                     _ = unread.wait_for(|bytes| *bytes == 0) => return false,
                     // What the client reads meanwhile moves the end.
                     read = timeout(left, blocked.wait_for(|is_blocked| !is_blocked)) => if read.is_ok() {

@@ -344,3 +344,43 @@ async fn a_queue_of_an_older_name_that_is_paused_can_be_resumed() {
     assert_eq!(bed.post("/v1/queues/%2E%2E/resume", "").await.status, 204);
     assert!(!is_paused().await);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_beyond_the_limit_is_refused_by_the_field_that_said_it_and_in_a_unit_that_fits() {
+    let bed = Bed::with(|config| config.limits.delay_max = duly::minutes(1)).await;
+    for (field, value) in
+        [("delay", json!("2m")), ("deliver_at", json!("2100-01-01T00:00:00Z")), ("level", json!("P0"))]
+    {
+        let answer = bed.post("/v1/messages", json!({"topic": "a", field: value}).to_string()).await;
+        assert_eq!((answer.code().as_str(), &answer.json()["path"]), ("too_far", &json!(field)));
+        assert_eq!(answer.json()["detail"], "due more than 1m from now");
+    }
+    let answer = bed.call(Method::DELETE, "/v1/messages/%E8%AE%A2", "").await;
+    assert_eq!((answer.code().as_str(), &answer.json()["path"]), ("bad_id", &json!("id")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_property_stands_once_and_a_query_only_where_there_is_one() {
+    let bed = Bed::new().await;
+    let answer = bed.post("/v1/messages", r#"{"topic":"a","properties":{"b":"1","b":"2"}}"#).await;
+    assert_eq!((answer.code().as_str(), &answer.json()["path"]), ("bad_field", &json!("properties.b")));
+    bed.send(json!({"topic": "a", "id": "one", "properties": null, "delay": "1h"})).await;
+    for (method, path) in [
+        (Method::GET, "/v1/stats"),
+        (Method::HEAD, "/v1/stats"),
+        (Method::GET, "/v1/messages/one"),
+        (Method::POST, "/v1/messages/one/fire"),
+        (Method::DELETE, "/v1/messages/one"),
+        (Method::GET, "/v1/messages"),
+        (Method::GET, "/errors"),
+        (Method::GET, "/livez"),
+    ] {
+        let answer = bed.call(method.clone(), &format!("{path}?foo=1"), "").await;
+        assert_eq!(answer.status, 400, "{method} {path}: {answer:?}");
+    }
+    assert_eq!(bed.get("/v1/stats?foo=1").await.code(), "bad_query");
+    for path in ["/v1/stats?", "/errors?lang=zh", "/v1/messages?limit=1", "/v1/forecast?buckets=1"] {
+        assert_eq!(bed.get(path).await.status, 200, "{path}");
+    }
+    assert_eq!(bed.get("/v1/messages/one").await.json()["state"], "pending", "nothing was done");
+}

@@ -1,5 +1,6 @@
 //! Following what happens.
 
+use http::Method;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -52,7 +53,7 @@ async fn a_follower_hears_of_each_step() {
     assert_eq!(bed.get("/v1/events?colour=red").await.code(), "bad_query");
 }
 
-/// A follower that reads nothing costs nobody else anything: what it misses is counted, and it is told.
+/// A follower that reads nothing costs nobody else anything: what it misses is counted, and it is reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_does_not_read_slows_nobody() {
     let bed = Bed::new().await;
@@ -70,4 +71,28 @@ async fn a_follower_that_does_not_read_slows_nobody() {
     let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
     let dropped = metrics.lines().find_map(|line| line.strip_prefix("duly_events_dropped_total "));
     assert!(dropped.is_some_and(|count| count.parse::<f64>().unwrap() > 0.0), "{metrics}");
+}
+
+/// Whoever selects, and a token for some topics, hear of cancelled and purged messages as of all others.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_message_by_hand_is_told_to_those_who_select_its_topic() {
+    let bed = Bed::new().await;
+    let mut topic = follow(&bed, "?topic=a").await;
+    let mut sink = follow(&bed, "?sink=queue&types=cancelled,purged").await;
+    let mut other = follow(&bed, "?topic=b").await;
+    bed.send(json!({"topic": "a", "id": "one", "delay": "1h"})).await;
+    bed.call(Method::DELETE, "/v1/messages/one", "").await;
+    bed.send(json!({"topic": "a", "id": "two"})).await;
+    let received = bed.receive("a", 1).await;
+    let nack = json!({"receipts": [received[0]["receipt"]], "dead": true}).to_string();
+    bed.post("/v1/queues/a/nack", nack).await;
+    bed.post("/v1/dead/purge", r#"{"ids":["two"]}"#).await;
+    bed.send(json!({"topic": "b", "id": "end"})).await;
+    for follower in [&mut topic, &mut sink] {
+        let reported = until(follower, r#"{"type":"purged","id":"two","lane":"queue/a"}"#).await;
+        assert!(reported.contains(r#"{"type":"cancelled","id":"one","lane":"queue/a"}"#), "{reported}");
+    }
+    let reported = until(&mut other, "\"end\"").await;
+    assert!(!reported.contains("cancelled") && !reported.contains("purged"), "{reported}");
+    assert_eq!(bed.get("/v1/events?sink=a/b").await.code(), "bad_sink");
 }

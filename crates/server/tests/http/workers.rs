@@ -210,3 +210,23 @@ async fn one_call_receives_from_several_queues_and_only_from_those_allowed() {
     let outcomes: Vec<_> = settled["results"].as_array().unwrap().iter().map(|one| &one["outcome"]).collect();
     assert_eq!(outcomes, ["done", "done", "lost"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_only_accepts_hands_out_nothing() {
+    let bed = Bed::with(|config| config.deliver = false).await;
+    bed.send(json!({"topic": "a", "id": "one"})).await;
+    for (path, body) in [("/v1/queues/a/receive", "{}"), ("/v1/receive", r#"{"topics":["a"]}"#)] {
+        assert_eq!(bed.post(path, body).await.code(), "delivery_disabled", "{path}");
+    }
+    let message = bed.get("/v1/messages/one").await.json();
+    assert_eq!((&message["state"], &message["attempts_counted"]), (&json!("pending"), &json!(0)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_json_null_is_received_as_null() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "a", "json": null})).await;
+    let received = bed.receive("a", 1).await;
+    assert_eq!(received[0].get("json"), Some(&json!(null)), "{received:?}");
+    assert_eq!(received[0].get("body"), None);
+}

@@ -34,6 +34,12 @@ impl RabbitmqCluster {
         Self { cluster, kills: AtomicUsize::new(0) }
     }
 
+    async fn bare_to(&self, node: usize) -> Box<dyn Bare> {
+        let channel = channel(&self.cluster.node(node).url()).await;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        Box::new(Lapin(channel))
+    }
+
     /// First the leader, then the node that the sink is connected to.
     fn victim(&self) -> usize {
         self.kills.load(Ordering::Relaxed).saturating_sub(1) % 2
@@ -60,13 +66,12 @@ impl Broker for RabbitmqCluster {
     }
 
     async fn bare(&self) -> Box<dyn Bare> {
-        let channel = channel(&self.cluster.node(FIRST).url()).await;
-        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        Box::new(Lapin(channel))
+        self.bare_to(FIRST).await
     }
 
+    /// Not to the node that is killed with the connection: the bare client makes no second one.
     async fn bare_bystander(&self) -> Option<Box<dyn Bare>> {
-        Some(self.bare().await)
+        Some(self.bare_to(SAFE).await)
     }
 
     async fn ids(&self) -> Vec<String> {

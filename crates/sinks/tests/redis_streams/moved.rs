@@ -347,7 +347,7 @@ async fn out_of_memory_messages_wait_and_go_on_by_themselves() {
     let mut looks = duly.events();
     loop {
         match looks.next().await.unwrap() {
-            Event::SinkUnreachable { lane: away, detail } => {
+            Event::SinkUnreachable { lane: away, detail, .. } => {
                 assert_eq!(away, lane);
                 assert!(detail.contains("OOM"), "{detail}");
                 break;

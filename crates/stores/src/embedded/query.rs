@@ -63,27 +63,31 @@ impl SharedEngine {
         if buckets == 0 || span == 0 {
             return Ok(counts);
         }
-        let mut add = |at: u64, count: u64| {
-            if count > 0 && (from.as_millis()..to.as_millis()).contains(&at) {
-                let position = u128::from(at - from.as_millis()) * buckets as u128 / u128::from(span);
+        // A span of the store's own counts once: in the first part that it overlaps. Otherwise a narrow forecast would miss what is due.
+        let mut add = |start: u64, width: u64, count: u64| {
+            if count > 0 && start < to.as_millis() && start.saturating_add(width) > from.as_millis() {
+                let into = start.saturating_sub(from.as_millis());
+                let position = u128::from(into) * buckets as u128 / u128::from(span);
                 counts[position as usize] += count;
             }
         };
         for (slot, bucket) in engine.buckets.iter() {
             for (part, count) in bucket.parts().iter().enumerate() {
-                let (start, _) = slot.part_range(part);
-                add(start, u64::from(*count));
+                let (start, width) = slot.part_range(part);
+                add(start, width, u64::from(*count));
             }
         }
-        // Near messages in the hot window count at their release time, all others and overdue ones as due now.
+        // Near messages in the hot window count at their release time, all others and overdue ones as due between now, which may
+        // be a little old, and the end of what is near.
         let now = engine.now.wall();
+        let near_width = engine.buckets.opened().near_end().saturating_sub(now.as_millis()).max(1);
         for lane in engine.lanes.iter() {
             let mut rest = lane.near_count();
             for key in lane.hot().keys().rev().take_while(|key| key.ready > now) {
-                add(key.ready.as_millis(), 1);
+                add(key.ready.as_millis(), 1, 1);
                 rest = rest.saturating_sub(1);
             }
-            add(now.as_millis(), rest);
+            add(now.as_millis(), near_width, rest);
         }
         Ok(counts)
     }

@@ -79,6 +79,11 @@ impl Opened {
         Route::Bucket(Slot::at(level as u8 - 1, time))
     }
 
+    /// Where the buckets begin: all before this is near.
+    pub(super) fn near_end(&self) -> u64 {
+        self.0[0] << shift(0)
+    }
+
     /// What `self` should become at `now`. A small step back of the clock closes nothing; after a large one, what was
     /// opened for a time that has not come is forgotten, or all that is due until then would be near.
     pub(super) fn wanted(&self, now: Timestamp) -> Self {

@@ -228,3 +228,23 @@ async fn a_message_whose_sender_is_gone_is_received_without_a_sweep() {
     assert!(received.is_finished(), "no time has passed");
     assert_eq!(received.await.unwrap().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn calls_whose_callers_are_gone_hold_a_bounded_memory_while_the_store_hangs() {
+    const SENT: u64 = 100;
+    let (duly, _clock, store) = start().await;
+    store.fail([FailPoint::AnswersWait], StoreErrorKind::Unavailable);
+    for _ in 0..SENT {
+        let message = Message::to("order").text("x".repeat(1_000_000));
+        assert!(poll(&mut Box::pin(duly.send(message))).await.is_pending());
+    }
+    store.fail([], StoreErrorKind::Unavailable);
+    calm().await;
+    let (accepted, stored) = (duly.stats().accepted, duly.totals().await.unwrap().accepted);
+    assert!((60..70).contains(&accepted) && stored == SENT, "{accepted} of {stored}");
+    store.fail([FailPoint::AnswersWait], StoreErrorKind::Unavailable);
+    assert!(poll(&mut Box::pin(duly.send(Message::to("order")))).await.is_pending());
+    store.fail([], StoreErrorKind::Unavailable);
+    calm().await;
+    assert_eq!(duly.stats().accepted, accepted + 1, "there is room again");
+}
