@@ -31,7 +31,7 @@ const THREADS: usize = 2;
 /// timers.
 const WAITING: [(&str, usize); 6] = [
     ("cli cli", 3),
-    ("duly-streams redis", 4),
+    ("streams redis", 4),
     ("sinks conformance", 3),
     ("sinks kafka", 3),
     ("sinks redis_streams", 3),
@@ -54,7 +54,7 @@ const LONGEST: [&str; 19] = [
     "stores sql_server",
     "stores conformance",
     "server http",
-    "duly-streams redis",
+    "streams redis",
     "sinks kafka",
     "sinks rabbitmq",
     "server console",

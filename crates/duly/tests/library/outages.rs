@@ -100,7 +100,7 @@ async fn a_sink_that_panics_has_an_unknown_outcome_and_is_tried_again() {
     bench.pass(millis(500)).await;
     let record = bench.record(&id).await;
     assert!(record.maybe_delivered);
-    assert_eq!(record.history[0].detail, "panicked: as reported");
+    assert_eq!(record.history[0].detail, "panicked: as told");
     target.set(Mood::Good);
     bench.pass(seconds(5)).await;
     assert_eq!(target.ids(), [id.to_string()]);
@@ -114,7 +114,7 @@ async fn a_refusal_is_a_dead_letter_with_the_targets_words() {
     bench.pass(seconds(1)).await;
     let record = bench.record(&id).await;
     assert_eq!((record.state, record.reason), (State::Dead, Some(DeadReason::Refused)));
-    assert_eq!(record.history[0].detail, "as reported");
+    assert_eq!(record.history[0].detail, "as told");
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_target_that_is_away_shows_at_a_glance_and_an_operator_may_try_it_now(
     bench.pass(minutes(10)).await;
     let (lane, snapshot) = bench.duly.served().await.unwrap().remove(0);
     assert_eq!((lane.to_string().as_str(), snapshot.target), ("orders", duly::BreakerState::Open));
-    assert_eq!(snapshot.last_error.as_deref(), Some("as reported"));
+    assert_eq!(snapshot.last_error.as_deref(), Some("as told"));
     target.set(Mood::Good);
     bench.duly.probe("orders").unwrap();
     bench.calm().await;
@@ -189,10 +189,7 @@ async fn an_outage_is_logged_when_it_begins_now_and_then_and_when_it_ends() {
     let lines = |text: &str| logs.with(text).len();
     assert_eq!((lines("sink unreachable"), lines("sink still unreachable")), (1, 5));
     let last = logs.with("sink still unreachable").pop().unwrap();
-    assert!(
-        last.contains("lane=orders") && last.contains("as reported") && last.contains("minutes=3"),
-        "{last}"
-    );
+    assert!(last.contains("lane=orders") && last.contains("as told") && last.contains("minutes=3"), "{last}");
     target.set(Mood::Good);
     bench.pass(minutes(2)).await;
     assert_eq!(target.arrivals().len(), 1);
