@@ -170,6 +170,11 @@ impl Properties {
         }
     }
 
+    /// Removes a property, if it is there.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(known, _)| known != name);
+    }
+
     /// The value of `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0

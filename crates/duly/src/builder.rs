@@ -28,6 +28,7 @@ use crate::{
     health::check_runtime,
     seconds,
     topic_guard::TopicGuard,
+    trace::{Spans, Tracer},
 };
 
 /// Builds a [`Duly`]: store, sinks and options.
@@ -46,8 +47,16 @@ pub struct Builder {
     pub(crate) grace: Duration,
     pub(crate) deliver: bool,
     pub(crate) allow_volatile: bool,
-    watched_topics: Vec<String>,
+    observation: Observation,
     seed: Option<u64>,
+}
+
+/// Who looks on.
+#[derive(Default)]
+struct Observation {
+    /// Topics with metrics of their own.
+    topics: Vec<String>,
+    tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// Where messages are stored.
@@ -74,7 +83,7 @@ impl Default for Builder {
             grace: seconds(20),
             deliver: true,
             allow_volatile: false,
-            watched_topics: Vec::new(),
+            observation: Observation::default(),
             seed: None,
         }
     }
@@ -219,7 +228,13 @@ impl Builder {
 
     /// Adds topics with [metrics](Duly::metrics) of their own, over all sinks.
     pub fn watch_topics(mut self, topics: impl IntoIterator<Item: Into<String>>) -> Self {
-        self.watched_topics.extend(topics.into_iter().map(Into::into));
+        self.observation.topics.extend(topics.into_iter().map(Into::into));
+        self
+    }
+
+    /// Connects the spans of this Duly with the trace contexts of its messages.
+    pub fn tracer(mut self, tracer: impl Tracer) -> Self {
+        self.observation.tracer = Some(Arc::new(tracer));
         self
     }
 
@@ -236,7 +251,7 @@ impl Builder {
         self.check()?;
         let sinks = self.checked_sinks()?;
         let watched_topics: Vec<Topic> =
-            self.watched_topics.iter().map(|topic| Topic::parse(topic)).collect::<Result<_, _>>()?;
+            self.observation.topics.iter().map(|topic| Topic::parse(topic)).collect::<Result<_, _>>()?;
         let clock = match self.clock.take() {
             Some(clock) => clock,
             None => Arc::new(SystemClock::new().map_err(|e| Error::NoThread(e.to_string()))?),
@@ -255,7 +270,8 @@ impl Builder {
         let (inputs, inbox) = tokio::sync::mpsc::unbounded_channel();
         let (hints, events) = (Arc::new(Hints::default()), Arc::new(EventBus::watching(watched_topics)));
         let (liveness, health_cache) = (Arc::default(), Arc::default());
-        let parts = EngineHandles { store, clock, hints, events, liveness, health_cache, inputs };
+        let spans = Spans::new(self.observation.tracer.take());
+        let parts = EngineHandles { store, clock, hints, events, spans, liveness, health_cache, inputs };
         let seed = self.seed.unwrap_or_else(random);
         let paused = parts.store.lanes(parts.clock.now()).await?;
         let settings = Settings { sweep: self.sweep.clone(), seed };

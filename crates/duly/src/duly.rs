@@ -26,6 +26,7 @@ use crate::{
     seconds,
     shutdown::Lifecycle,
     store_monitor::{CallKind, StoreCall},
+    trace::Spans,
 };
 
 /// The pause after a panic of the store while waiting for a hint.
@@ -243,15 +244,16 @@ impl Duly {
         self.inner.random.lock().unwrap_or_else(PoisonError::into_inner).draw()
     }
 
-    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Result<Accepted, Error>>, Error> {
+    async fn insert(&self, now: Now, mut batch: Vec<Insert>) -> Result<Vec<Result<Accepted, Error>>, Error> {
         let sent: Vec<_> = batch
             .iter()
             .map(|insert| (insert.message.id.clone(), insert.message.lane(), insert.message.due))
             .collect();
-        let events = &self.inner.parts.events;
+        let EngineHandles { events, spans, .. } = &self.inner.parts;
         let store = self.store()?;
+        let span = spans.accept(&mut batch, self.inner.options.limits.properties_max);
         let call = events.monitor.begin(CallKind::Insert, now.mono());
-        let inserted = store.insert(now, batch).await;
+        let inserted = Spans::run_insert(span, store.insert(now, batch)).await;
         drop(call);
         let results = match events.observe(StoreCall::Insert, now, inserted) {
             Ok(results) => results,

@@ -66,6 +66,7 @@
 //! | query | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::totals`], [`Duly::forecast`] |
 //! | operate | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
 //! | monitor | [`Duly::events`], [`Duly::stats`], [`Duly::metrics`], [`Duly::health`], [`Duly::failed`] |
+//! | trace | spans of the crate `tracing`: `accept`, `claim`, `deliver`, `settle`; [`Builder::tracer`] |
 //! | test without waiting | [`ManualClock`], [`Builder::memory`], [`Duly::idle`] |
 //! | write a store, a sink or a clock | [`ports`] |
 
@@ -96,6 +97,7 @@ mod store_monitor;
 mod task;
 mod tasks;
 mod topic_guard;
+mod trace;
 
 pub use builder::Builder;
 pub use clock::{ManualClock, SystemClock};
@@ -113,6 +115,7 @@ pub use queue::{Receive, Received};
 pub use spans::{days, hours, millis, minutes, seconds};
 pub use stats::{LaneMetrics, Metrics, Quantiles, Stats};
 pub use task::{HandlerResult, Task};
+pub use trace::{TraceContext, Tracer};
 
 pub use duly_core::StoredMessage;
 pub use duly_stores::MemoryStore;

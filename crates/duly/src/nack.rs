@@ -12,6 +12,7 @@ use crate::{
     Duly, Error,
     queue_arguments::parse,
     store_monitor::{CallKind, StoreCall},
+    trace::Spans,
 };
 
 /// Options of a nack.
@@ -97,7 +98,9 @@ impl Duly {
         }
         let settlements: Vec<_> = settles.iter().map(|settle| settle.settlement.clone()).collect();
         let call = parts.events.monitor.begin(CallKind::Settle, now.mono());
-        let results = parts.store.settle(now, settles).await;
+        let messages = records.iter().flatten().map(|record| &record.message);
+        let span = parts.spans.settle(settles.len(), messages);
+        let results = Spans::run_settle(span, parts.store.settle(now, settles)).await;
         drop(call);
         let mut results = parts.events.observe(StoreCall::Settle, now, results)?.into_iter().zip(settlements);
         let answer = |record: Option<Record>| {

@@ -22,6 +22,7 @@ use crate::{
     receipt_cache::CachedDelivery,
     seconds,
     store_monitor::{CallKind, StoreCall},
+    trace::Spans,
 };
 
 /// How often a waiting receiver claims at least: hints may be lost.
@@ -226,7 +227,7 @@ impl Duly {
         let lane = claim.lane.clone();
         let store = self.store()?;
         let call = parts.events.monitor.begin(CallKind::Claim, now.mono());
-        let claimed = store.claim(now, claim).await;
+        let claimed = parts.spans.run_claim(store, now, claim).await;
         drop(call);
         let claimed = parts.events.observe(StoreCall::claim(&lane, &claimed), now, claimed)?;
         if claimed.messages.is_empty() {
@@ -273,7 +274,8 @@ impl Duly {
         }
         if !settles.is_empty() {
             let call = parts.events.monitor.begin(CallKind::Settle, now.mono());
-            let settled = parts.store.settle(now, settles).await;
+            let span = parts.spans.settle(over.len(), over.iter().map(|(leased, _)| &leased.message));
+            let settled = Spans::run_settle(span, parts.store.settle(now, settles)).await;
             drop(call);
             let settled = match parts.events.observe(StoreCall::Settle, now, settled) {
                 Ok(settled) => settled,
@@ -338,7 +340,8 @@ impl Duly {
         let now = parts.clock.now();
         let store = self.store()?;
         let call = parts.events.monitor.begin(CallKind::Settle, now.mono());
-        let settled = store.settle(now, settles).await;
+        let span = parts.spans.settle(receipts.len(), []);
+        let settled = Spans::run_settle(span, store.settle(now, settles)).await;
         drop(call);
         Ok(parts.events.observe(StoreCall::Settle, now, settled)?)
     }

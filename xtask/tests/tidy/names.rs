@@ -146,7 +146,9 @@ const WIDE_STRUCTS: [(&str, &str); 2] =
     [("crates/redis-mq/src/settings/mod.rs", "Settings"), ("crates/server/src/config/used.rs", "Config")];
 
 /// Words of the lists that mean something else in one file.
-const HOMONYMS: [(&str, &str); 2] = [
+const HOMONYMS: [(&str, &str); 3] = [
+    // A trait of tracing.
+    ("crates/duly/tests/library/spans.rs", "Visit"),
     // The state of a lock.
     ("crates/redis-mq/src/lock/guard.rs", "Held"),
     // Of the type `Either` of sqlx.

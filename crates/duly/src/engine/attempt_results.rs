@@ -9,6 +9,7 @@ use duly_core::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Completion, Input, catch_panic};
+use crate::trace::DeliverSpans;
 
 /// The results of one call that the driver has not taken yet. Results that are known at the same time are one input.
 pub(crate) struct AttemptResults {
@@ -37,14 +38,15 @@ impl AttemptResults {
 pub(super) async fn deliver(
     sink: &dyn Sink,
     batch: &[Delivery],
-    results: &Arc<AttemptResults>,
-    inputs: &UnboundedSender<Input>,
+    spans: &DeliverSpans,
+    (results, inputs): (&Arc<AttemptResults>, &UnboundedSender<Input>),
 ) {
     let report = |index: usize, result: Result<String, duly_core::SinkError>| {
         let end = match result {
             Ok(receipt) => AttemptResult::Delivered { receipt: Some(receipt) },
             Err(error) => AttemptResult::from(error),
         };
+        spans.end(index, &end);
         if results.push(index, end) {
             // The driver ends only after the shutdown.
             let _ = inputs.send(Completion::CallResults { results: results.clone() }.into());

@@ -22,6 +22,7 @@ use crate::{
     health::{HealthCache, Liveness},
     store_monitor::StoreCall,
     task::LeaseLostSignal,
+    trace::Spans,
 };
 
 /// Inputs handled before hints are checked again.
@@ -34,6 +35,7 @@ pub(crate) struct EngineHandles {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) hints: Arc<Hints>,
     pub(crate) events: Arc<EventBus>,
+    pub(crate) spans: Spans,
     pub(crate) liveness: Arc<Liveness>,
     pub(crate) health_cache: Arc<HealthCache>,
     pub(crate) inputs: UnboundedSender<Input>,

@@ -8,6 +8,8 @@ use duly_core::{
     store::{Claim, Claimed, Holder, Settle, Settlement, StoreError, StoreErrorKind},
 };
 
+use tracing::Instrument;
+
 use super::{
     Completion, Driver, Worker,
     attempt_results::{AttemptResults, deliver},
@@ -21,6 +23,7 @@ use crate::{
     counters::LaneCounters,
     store_monitor::CallKind,
     task::{LeaseLostSignal, Task},
+    trace::{DeliverSpans, Spans},
 };
 
 impl Driver {
@@ -75,6 +78,7 @@ impl Driver {
         });
         let in_store_claim = self.in_store_claim(served, in_store_max);
         let call = self.parts.events.monitor.begin(CallKind::Claim, requested_at);
+        let spans = self.parts.spans.clone();
         tokio::spawn(async move {
             let (delivered_in_store, claimed) = match in_store_claim {
                 Some(in_store_claim) => in_store_claim.deliver_then(claim).await,
@@ -82,15 +86,17 @@ impl Driver {
             };
             let now = clock.now();
             let result = match claimed {
-                Ok(AfterDelivery::Claim(claim)) => store.claim(now, claim).await.or_else(|error| {
-                    // Messages delivered in the store are delivered although the claim failed. A repeated failure shows
-                    // at the next claim.
-                    if delivered_in_store > 0 {
-                        Ok(Claimed { messages: Vec::new(), next: Some(now.wall()) })
-                    } else {
-                        Err(error)
-                    }
-                }),
+                Ok(AfterDelivery::Claim(claim)) => {
+                    spans.run_claim(&*store, now, claim).await.or_else(|error| {
+                        // Messages delivered in the store are delivered although the claim failed. A repeated failure shows
+                        // at the next claim.
+                        if delivered_in_store > 0 {
+                            Ok(Claimed { messages: Vec::new(), next: Some(now.wall()) })
+                        } else {
+                            Err(error)
+                        }
+                    })
+                }
                 Ok(AfterDelivery::Done(claimed)) => Ok(claimed),
                 Err(error) => Err(error),
             };
@@ -123,7 +129,7 @@ impl Driver {
     }
 
     fn call_sink(&mut self, sink: Arc<dyn Sink>, delivery: DeliveryKey, jobs: &[Job], watch: Watch) {
-        let batch: Vec<Delivery> = jobs
+        let mut batch: Vec<Delivery> = jobs
             .iter()
             .filter_map(|job| {
                 let leased = &self.in_flight.get(job)?.leased;
@@ -131,11 +137,12 @@ impl Driver {
                 Some(Delivery { message, attempt, fence: leased.fence.clone() })
             })
             .collect();
+        let spans = DeliverSpans::begin(&self.parts.spans, &mut batch);
         let results = AttemptResults::new(delivery);
         let reply = self.reply(Completion::CallEnded { delivery, results: results.clone() });
         let (began, inputs) = (watch.began, self.parts.inputs.clone());
         let call = tokio::spawn(async move {
-            deliver(&*sink, &batch, &results, &inputs).await;
+            deliver(&*sink, &batch, &spans, (&results, &inputs)).await;
             watch.ended();
             drop(reply);
         });
@@ -147,15 +154,18 @@ impl Driver {
         let lease_lost = Arc::new(LeaseLostSignal::default());
         claimed.lease_lost = Some(lease_lost.clone());
         let task = Task::new(&claimed.leased, lease_lost.clone());
+        let span = self.parts.spans.deliver(&claimed.leased.message, claimed.leased.attempt);
         let handler = handler.clone();
         let results = AttemptResults::new(delivery);
         let reply = self.reply(Completion::CallEnded { delivery, results: results.clone() });
         let (began, whose) = (watch.began, self.parts.identity());
         let call = tokio::spawn(async move {
-            let result = catch_panic(run_as_handler(whose, async move { handler(task).await })).await;
+            let handled = run_as_handler(whose, async move { handler(task).await });
+            let result = catch_panic(handled.instrument(span.span.clone())).await;
             watch.ended();
             let result =
                 result.unwrap_or_else(|panic| AttemptResult::failed(duly_core::Outcome::Failed, panic));
+            span.end(&result);
             results.push(0, result);
             drop(reply);
         });
@@ -175,8 +185,10 @@ impl Driver {
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
         let reply = self.reply(Completion::Settled { settle, batch: batch.clone(), result: Err(panicked()) });
         let call = self.parts.events.monitor.begin(CallKind::Settle, clock.now().mono());
+        let in_flight = batch.iter().filter_map(|(job, _)| self.in_flight.get(job));
+        let span = self.parts.spans.settle(batch.len(), in_flight.map(|claimed| &claimed.leased.message));
         tokio::spawn(async move {
-            let result = store.settle(clock.now(), settles).await;
+            let result = Spans::run_settle(span, store.settle(clock.now(), settles)).await;
             drop(call);
             reply.send(Completion::Settled { settle, batch, result });
         });

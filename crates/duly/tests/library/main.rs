@@ -13,6 +13,7 @@ mod outages;
 mod receive;
 mod send;
 mod shutdown;
+mod spans;
 mod tasks;
 mod topics;
 mod verdicts;

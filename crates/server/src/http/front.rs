@@ -11,25 +11,36 @@ use axum::{
 use futures_util::FutureExt;
 use http::{HeaderValue, Request, header};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 use tower::Service;
 
-use super::{app::App, body, caller, fault::Fault, readable};
+use super::{app::App, body, caller, fault::Fault, readable, route::RouteTemplates};
 
 /// The router with its middleware. Axum layers would wrap, and allocate for, each route separately.
 #[derive(Clone)]
 pub struct Front {
     router: Router,
+    routes: Arc<RouteTemplates>,
     app: Arc<App>,
 }
 
 impl Front {
     /// All routes of this server.
     pub fn new(app: Arc<App>) -> Self {
-        Self { router: super::router(app.clone()), app }
+        let (router, routes) = super::router(app.clone());
+        Self { router, routes: Arc::new(routes), app }
     }
 
-    /// Handles one request.
-    pub(super) async fn answer(mut self, request: Request<Incoming>) -> Response {
+    /// Handles one request, and measures it.
+    pub(super) async fn answer(self, request: Request<Incoming>) -> Response {
+        let (app, routes, began) = (self.app.clone(), self.routes.clone(), Instant::now());
+        let (method, route) = (request.method().clone(), routes.of(request.uri().path()).clone());
+        let response = self.response(request).await;
+        app.telemetry.request(&route, &method, response.status(), began.elapsed());
+        response
+    }
+
+    async fn response(mut self, request: Request<Incoming>) -> Response {
         let checked = caller::checked(&self.app, request.method(), request.headers())
             .and_then(|()| readable::checked(request.uri().path(), request.headers()))
             .and_then(|()| body::expected(&self.app, request.uri().path(), request.headers()));

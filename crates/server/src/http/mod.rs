@@ -30,6 +30,7 @@ mod readable;
 mod receipts;
 mod response;
 mod result_room;
+mod route;
 mod select;
 mod sinks;
 mod slow_reader;
@@ -49,6 +50,7 @@ pub use fault::Fault;
 pub use front::Front;
 pub use listen::{Listening, listen};
 pub use pages::{console_paths, page_paths};
+use route::RouteTemplates;
 pub(crate) use topics::Topics;
 
 use crate::wire::Problem;
@@ -134,14 +136,16 @@ pub fn openapi() -> String {
     format!("{api:#}\n")
 }
 
-/// Every route.
-fn router(app: Arc<App>) -> Router {
-    let (router, _) = routes().split_for_parts();
-    router
+/// Every route, and the templates of their paths.
+fn router(app: Arc<App>) -> (Router, RouteTemplates) {
+    let (router, api) = routes().split_for_parts();
+    let templates = api.paths.paths.into_keys().chain(page_paths());
+    let router = router
         .merge(pages::routes())
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
-        .with_state(app)
+        .with_state(app);
+    (router, RouteTemplates::new(templates))
 }
 
 async fn no_such_route(uri: http::Uri) -> Fault {

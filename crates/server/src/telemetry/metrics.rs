@@ -11,7 +11,11 @@ use duly::{
     Totals,
 };
 
-use super::{Telemetry, alerts::Name, text::Text};
+use super::{
+    Telemetry,
+    alerts::Name,
+    page::{Family, Page},
+};
 
 /// The label of everything beyond the bound.
 const OTHER: &str = "other";
@@ -75,38 +79,40 @@ impl Row {
 type Rows = BTreeMap<(String, String), Row>;
 
 impl Telemetry {
-    pub(super) async fn metrics(&self) -> String {
+    /// Everything, measured now.
+    pub(super) async fn page(&self) -> Page {
         let measures = self.duly.metrics();
         let lanes = self.duly.lanes().await;
         let totals = self.duly.totals().await;
         let health = self.duly.health().await;
         let snapshots = self.duly.served().await.unwrap_or_default();
-        let mut text = Text::default();
-        self.process(&mut text);
+        let mut page = Page::default();
+        self.process(&mut page);
+        self.requests.write(&mut page);
         let help = "Whether a message could be accepted and delivered now, as /readyz says";
-        text.gauge("duly_node_ready", help).value(&[], u8::from(health.is_ready()));
-        counts(&mut text, &measures);
+        page.gauge("duly_node_ready", help).value(&[], u8::from(health.is_ready()));
+        counts(&mut page, &measures);
         let dropped = self.events_dropped.load(Relaxed);
         let help = "Events that a follower of /v1/events was too slow for";
-        text.counter("duly_events_dropped_total", help).value(&[], dropped);
+        page.counter("duly_events_dropped_total", help).value(&[], dropped);
         let rows = self.rows(&measures, lanes.as_deref().unwrap_or_default());
-        per_lane(&mut text, &rows);
-        per_sink(&mut text, &rows, &snapshots);
-        per_topic(&mut text, &measures);
-        store(&mut text, &measures, &health);
+        per_lane(&mut page, &rows);
+        per_sink(&mut page, &rows, &snapshots);
+        per_topic(&mut page, &measures);
+        store(&mut page, &measures, &health);
         // Without an answer of the store there are no totals.
         if let Ok(totals) = totals {
-            ledger(&mut text, totals);
+            ledger(&mut page, totals);
         }
-        self.alerts_on(&mut text);
-        text.finish()
+        self.alerts_on(&mut page);
+        page
     }
 
-    fn process(&self, text: &mut Text) {
-        let mut info = text.gauge("duly_build_info", "The version that runs");
-        info.value(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    fn process(&self, page: &mut Page) {
+        let info = page.gauge("duly_build_info", "The version that runs");
+        info.value(&[("version", env!("CARGO_PKG_VERSION"))], 1u64);
         let uptime = self.duly.clock().now().mono().since(self.began).as_secs_f64();
-        text.gauge("duly_uptime_seconds", "How long this process has run").value(&[], uptime);
+        page.gauge("duly_uptime_seconds", "How long this process has run").value(&[], uptime);
     }
 
     fn rows(&self, measures: &Metrics, lanes: &[LaneStatus]) -> Rows {
@@ -136,9 +142,9 @@ impl Telemetry {
         rows
     }
 
-    fn alerts_on(&self, text: &mut Text) {
+    fn alerts_on(&self, page: &mut Page) {
         let state = self.state();
-        let mut on = text.gauge("duly_alert", "Whether an alert is on");
+        let on = page.gauge("duly_alert", "Whether an alert is on");
         for name in Name::ALL {
             // Sinks that left the configuration are unbounded: one value for all of them.
             let is_on =
@@ -154,9 +160,9 @@ impl Telemetry {
     }
 }
 
-fn counts(text: &mut Text, measures: &Metrics) {
+fn counts(page: &mut Page, measures: &Metrics) {
     let stats = &measures.stats;
-    let mut submitted = text.counter("duly_messages_submitted_total", "Messages sent to this process");
+    let submitted = page.counter("duly_messages_submitted_total", "Messages sent to this process");
     submitted.value(&[("outcome", "accepted")], stats.accepted);
     submitted.value(&[("outcome", "duplicate")], stats.duplicates);
     for (name, help, count) in [
@@ -171,7 +177,7 @@ fn counts(text: &mut Text, measures: &Metrics) {
         ("duly_clock_jumps_total", "Steps of wall time", stats.clock_jumps),
         ("duly_store_failures_total", "Calls of the store that failed", stats.store_failures),
     ] {
-        text.counter(name, help).value(&[], count);
+        page.counter(name, help).value(&[], count);
     }
 }
 
@@ -180,10 +186,10 @@ fn outcomes(lane: &LaneMetrics) -> [(&'static str, u64); 3] {
     [("delivered", lane.delivered), ("failed", lane.failed), ("dead", lane.dead)]
 }
 
-fn per_lane(text: &mut Text, rows: &Rows) {
+fn per_lane(page: &mut Page, rows: &Rows) {
     type Read = fn(&Row) -> f64;
     let help = "Attempts to deliver, and messages given up without one";
-    let mut attempts = text.counter("duly_attempts_total", help);
+    let attempts = page.counter("duly_attempts_total", help);
     for ((sink, topic), row) in rows {
         for (outcome, count) in outcomes(&row.measured) {
             attempts.value(&[("sink", sink), ("topic", topic), ("outcome", outcome)], count);
@@ -199,38 +205,38 @@ fn per_lane(text: &mut Text, rows: &Rows) {
             row.overdue.as_secs_f64()
         }),
     ];
-    let write = |mut family: super::text::Family<'_>, read: Read| {
+    let write = |family: &mut Family, read: Read| {
         for ((sink, topic), row) in rows {
             family.value(&[("sink", sink), ("topic", topic)], read(row));
         }
     };
     for (name, help, read) in gauges {
-        write(text.gauge(name, help), read);
+        write(page.gauge(name, help), read);
     }
 }
 
-fn per_sink(text: &mut Text, rows: &Rows, snapshots: &[(Lane, LaneSnapshot)]) {
+fn per_sink(page: &mut Page, rows: &Rows, snapshots: &[(Lane, LaneSnapshot)]) {
     let mut late: BTreeMap<&str, HistogramSnapshot> = BTreeMap::new();
     for ((sink, _), row) in rows {
         late.entry(sink).or_default().add(&row.measured.lateness);
     }
-    let mut family = text.histogram("duly_lateness_seconds", "How long after it was ready an attempt began");
+    let family = page.histogram("duly_lateness_seconds", "How long after it was ready an attempt began");
     for (sink, spread) in &late {
         family.spans(&[("sink", sink)], spread);
     }
     let push = || rows.iter().filter(|((_, topic), _)| topic.is_empty());
-    let mut family = text.histogram("duly_sink_call_seconds", "How long calls of a sink took");
+    let family = page.histogram("duly_sink_call_seconds", "How long calls of a sink took");
     for ((sink, _), row) in push() {
         family.spans(&[("sink", sink)], &row.measured.calls);
     }
-    let mut family = text.gauge("duly_sink_up", "Whether a sink is reachable, as far as this process knows");
+    let family = page.gauge("duly_sink_up", "Whether a sink is reachable, as far as this process knows");
     for (lane, snapshot) in snapshots {
         if let Lane::Sink(sink) = lane {
             family.value(&[("sink", sink.as_str())], u8::from(snapshot.target == BreakerState::Closed));
         }
     }
     let help = "Destinations inside the target of a sink (topics, queues, URL origins) that are silent, full or forbidden";
-    let mut family = text.gauge("duly_sink_destinations_unreachable", help);
+    let family = page.gauge("duly_sink_destinations_unreachable", help);
     for (lane, snapshot) in snapshots {
         if let Lane::Sink(sink) = lane {
             family.value(&[("sink", sink.as_str())], snapshot.destinations_open as u64);
@@ -238,62 +244,61 @@ fn per_sink(text: &mut Text, rows: &Rows, snapshots: &[(Lane, LaneSnapshot)]) {
     }
 }
 
-fn per_topic(text: &mut Text, measures: &Metrics) {
+fn per_topic(page: &mut Page, measures: &Metrics) {
     let help = "duly_attempts_total of topics with alerts of their own, whichever sinks they go to";
-    let mut family = text.counter("duly_topic_attempts_total", help);
+    let family = page.counter("duly_topic_attempts_total", help);
     for (topic, measured) in &measures.topics {
         for (outcome, count) in outcomes(measured) {
             family.value(&[("topic", topic.as_str()), ("outcome", outcome)], count);
         }
     }
     let help = "How long after it was ready an attempt began, of topics with alerts of their own";
-    let mut family = text.histogram("duly_topic_lateness_seconds", help);
+    let family = page.histogram("duly_topic_lateness_seconds", help);
     for (topic, measured) in &measures.topics {
         family.spans(&[("topic", topic.as_str())], &measured.lateness);
     }
 }
 
-fn store(text: &mut Text, measures: &Metrics, health: &Health) {
+fn store(page: &mut Page, measures: &Metrics, health: &Health) {
     let store = &measures.store;
     let help = "How long changes take to become durable once they are being written";
-    text.histogram("duly_store_commit_seconds", help).spans(&[], &store.commit);
-    text.histogram("duly_store_sync_seconds", "How long the sync of changes takes").spans(&[], &store.sync);
-    text.gauge("duly_store_disk_bytes", "Bytes of the store's files").value(&[], store.disk_bytes);
-    text.gauge("duly_store_waiting_bytes", "Bytes that wait to be made durable")
+    page.histogram("duly_store_commit_seconds", help).spans(&[], &store.commit);
+    page.histogram("duly_store_sync_seconds", "How long the sync of changes takes").spans(&[], &store.sync);
+    page.gauge("duly_store_disk_bytes", "Bytes of the store's files").value(&[], store.disk_bytes);
+    page.gauge("duly_store_waiting_bytes", "Bytes that wait to be made durable")
         .value(&[], store.waiting_bytes);
     let help = "Whether the store has no room for new messages";
-    text.gauge("duly_store_full", help).value(&[], u8::from(store.full));
+    page.gauge("duly_store_full", help).value(&[], u8::from(store.full));
     let help = "Messages that the store could not read any more, since it was opened";
-    text.gauge("duly_damaged_messages", help).value(&[], store.damaged);
+    page.gauge("duly_damaged_messages", help).value(&[], store.damaged);
     let help = "Whether the log of claims was missing when the store was opened";
-    text.gauge("duly_store_claims_log_missing", help).value(&[], u8::from(store.claims_log_missing));
+    page.gauge("duly_store_claims_log_missing", help).value(&[], u8::from(store.claims_log_missing));
     let help = "Sinks and topics that the store keeps in memory: in use, or used a while ago";
-    text.gauge("duly_store_lanes", help).value(&[], store.lanes);
+    page.gauge("duly_store_lanes", help).value(&[], store.lanes);
     if let Some(skew) = store.clock_skew_us {
         let help = "How far this machine's clock is ahead of the store's, which all nodes go by";
-        text.gauge("duly_clock_skew_seconds", help).value(&[], skew as f64 / 1e6);
+        page.gauge("duly_clock_skew_seconds", help).value(&[], skew as f64 / 1e6);
     }
     if let Some(index) = store.index {
         let help =
             "Whether messages are found by the index in Redis; if not, in MySQL itself, and later than usual";
-        text.gauge("duly_index_used", help).value(&[], u8::from(index.is_used));
-        let mut family =
-            text.counter("duly_index_repairs_total", "Differences found in the index and repaired");
+        page.gauge("duly_index_used", help).value(&[], u8::from(index.is_used));
+        let family = page.counter("duly_index_repairs_total", "Differences found in the index and repaired");
         family.value(&[("repair", "entry_dropped")], index.dropped);
         family.value(&[("repair", "row_restored")], index.restored);
-        text.counter("duly_index_rebuilds_total", "How often the index was built anew")
+        page.counter("duly_index_rebuilds_total", "How often the index was built anew")
             .value(&[], index.rebuilt);
     }
     let help = "Whether the store answers, takes messages and gives out what is due";
-    text.gauge("duly_store_up", help).value(&[], u8::from(health.store().is_ok()));
+    page.gauge("duly_store_up", help).value(&[], u8::from(health.store().is_ok()));
     let help = "Whether a part of the store fails while the others work";
-    text.gauge("duly_store_degraded", help).value(&[], u8::from(health.degraded.is_some()));
+    page.gauge("duly_store_degraded", help).value(&[], u8::from(health.degraded.is_some()));
 }
 
-fn ledger(text: &mut Text, totals: Totals) {
+fn ledger(page: &mut Page, totals: Totals) {
     let help = "Messages accepted since the store was made";
-    text.gauge("duly_store_accepted", help).value(&[], totals.accepted);
-    let mut family = text.gauge("duly_store_messages", "What became of them, by state");
+    page.gauge("duly_store_accepted", help).value(&[], totals.accepted);
+    let family = page.gauge("duly_store_messages", "What became of them, by state");
     for (state, count) in [
         ("pending", totals.pending),
         ("in_flight", totals.in_flight),
@@ -305,5 +310,5 @@ fn ledger(text: &mut Text, totals: Totals) {
         family.value(&[("state", state)], count);
     }
     let help = "Whether the states add up to what was accepted";
-    text.gauge("duly_ledger_balanced", help).value(&[], u8::from(totals.balance()));
+    page.gauge("duly_ledger_balanced", help).value(&[], u8::from(totals.balance()));
 }

@@ -2,7 +2,9 @@
 
 mod alerts;
 mod metrics;
+mod page;
 mod rates;
+mod requests;
 mod text;
 mod webhook;
 
@@ -15,12 +17,14 @@ use std::{
 };
 
 use duly::{Duly, Monotonic, Now, StoreErrorKind};
+use http::{Method, StatusCode};
 use tokio::sync::broadcast;
 
 use self::{
     alerts::{LaneMeasurements, Measurements, Name, Watch},
     metrics::TopicLabels,
     rates::{Sample, Samples},
+    requests::RequestMetrics,
     webhook::Poster,
 };
 use crate::{
@@ -47,6 +51,7 @@ pub struct Telemetry {
     alerts: broadcast::Sender<Alert>,
     poster: Option<Poster>,
     state: Mutex<State>,
+    requests: RequestMetrics,
     events_dropped: AtomicU64,
     checks: AtomicU64,
     began: Monotonic,
@@ -80,6 +85,7 @@ impl Telemetry {
             alerts: broadcast::channel(KEPT).0,
             poster,
             state: Mutex::new(state),
+            requests: RequestMetrics::default(),
             events_dropped: AtomicU64::new(0),
             checks: AtomicU64::new(0),
             began,
@@ -102,7 +108,7 @@ impl Telemetry {
 
     /// All metrics in the Prometheus text format.
     pub async fn render(&self) -> String {
-        self.metrics().await
+        text::text(&self.page().await)
     }
 
     /// The alerts that are on.
@@ -118,6 +124,11 @@ impl Telemetry {
     /// Current rates.
     pub fn rates(&self) -> Rates {
         self.state().samples.rates()
+    }
+
+    /// Measures a request: how long it took until the head of its answer, by the template of its route.
+    pub fn request(&self, route: &Arc<str>, method: &Method, status: StatusCode, took: Duration) {
+        self.requests.record(route, method, status, took);
     }
 
     /// Counts events that a slow follower lost.

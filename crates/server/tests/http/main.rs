@@ -15,6 +15,7 @@ mod patience;
 mod ready;
 mod redis;
 mod redis_and_mysql;
+mod requests;
 mod rights;
 mod schema;
 mod secure;

@@ -14,7 +14,7 @@ fn named(text: &str) -> BTreeSet<String> {
         ["_bucket", "_sum", "_count"].iter().find_map(|s| word.strip_suffix(s)).map(str::to_owned)
     };
     words
-        .filter(|word| word.starts_with("duly_"))
+        .filter(|word| word.starts_with("duly_") || word.starts_with("http_server_"))
         .map(|word| metric(word).unwrap_or_else(|| word.to_owned()))
         .collect()
 }
@@ -43,7 +43,7 @@ fn the_dashboard_shows_only_the_nodes_chosen() {
     let queries = queries(&dashboard);
     assert!(queries.len() > 20);
     for query in queries {
-        let metrics = query.matches("duly_").count();
+        let metrics = query.matches("duly_").count() + query.matches("http_server_").count();
         assert_eq!(query.matches("instance=~\"$instance\"").count(), metrics, "{query}");
         assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
     }
