@@ -4,12 +4,13 @@ use std::{io, time::Duration};
 
 use clap::{Args, ValueEnum};
 use duly::{Duly, StoreErrorKind};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 use super::{Failure, Output, Tint, files, signals::Signals};
 use duly_server::{
     config::{Config, Flags, Sources},
     serve::{self, Running},
+    telemetry::Otlp,
 };
 
 /// A clean stop takes no longer; after this, what is under way is left to the next start.
@@ -51,9 +52,10 @@ enum LogFormat {
 
 impl Serve {
     pub(crate) async fn run(self, out: &Output) -> Result<(), Failure> {
-        start_log(self.log_format, out)?;
         let config = Config::load(&Sources::from_process(self.flags))
             .map_err(|problems| Failure::failed(problems.to_string()))?;
+        let otlp = serve::otlp(&config).map_err(|e| Failure::failed(e.to_string()))?;
+        start_log(self.log_format, out, otlp.as_ref())?;
         let wanted = config.http.connections as u64 + OTHER_FILES;
         if let Some(files) = files::raise(wanted).filter(|files| *files < wanted) {
             tracing::warn!(
@@ -75,7 +77,7 @@ impl Serve {
         rustix::process::umask(PRIVATE);
         // Installed before the start, so that a signal during the start stops the server.
         let mut signals = Signals::new()?;
-        let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
+        let running = serve::start_with(config, otlp).await.map_err(|e| Failure::failed(e.to_string()))?;
         self.log_format.announce(out, &running, &data);
         let ended = until_stopped(signals.next(), running.duly(), || running.dead_part()).await;
         tracing::info!("shutdown started");
@@ -154,20 +156,24 @@ async fn broken(duly: &Duly, dead_part: impl Fn() -> Option<&'static str>) -> Fa
 /// bodies and all.
 const LOGGED: &str = "info,async_nats=off,lapin=off";
 
-fn start_log(format: LogFormat, out: &Output) -> Result<(), Failure> {
+fn start_log(format: LogFormat, out: &Output, otlp: Option<&Otlp>) -> Result<(), Failure> {
     let given = std::env::var_os("DULY_LOG").or_else(|| std::env::var_os("RUST_LOG"));
     let given = given.map(|filter| filter.to_string_lossy().into_owned()).unwrap_or_default();
     let wanted = if given.trim().is_empty() { LOGGED } else { given.trim() };
     let filter = EnvFilter::builder().parse(wanted).map_err(|e| {
         Failure::usage(format!("{wanted:?} does not say what to log ({e}): write info, debug or duly=debug"))
     })?;
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(out.colour_words);
-    let started = match format {
-        LogFormat::Text => log.with_target(false).try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(out.colour_words);
+    let log = match format {
+        LogFormat::Text => log.with_target(false).with_filter(filter).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).with_filter(filter).boxed(),
     };
-    started.map_err(|e| Failure::failed(format!("cannot start the log: {e}")))
+    let registry = tracing_subscriber::registry().with(log);
+    #[cfg(feature = "otel")]
+    let registry = registry.with(otlp.map(Otlp::layer));
+    #[cfg(not(feature = "otel"))]
+    let _ = otlp;
+    registry.try_init().map_err(|e| Failure::failed(format!("cannot start the log: {e}")))
 }
 
 #[cfg(test)]

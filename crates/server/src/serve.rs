@@ -13,7 +13,7 @@ use crate::{
     http::{self, App, AppParts, Front, Listening, SinkEntry},
     sources::Sources,
     store,
-    telemetry::Telemetry,
+    telemetry::{Otlp, Telemetry},
 };
 
 /// Grace period of requests at shutdown.
@@ -26,6 +26,8 @@ pub struct Running {
     duly: Duly,
     listening: Listening,
     sources: Sources,
+    telemetry: Arc<Telemetry>,
+    otlp: Option<Otlp>,
     stopping: watch::Sender<bool>,
     secure: bool,
 }
@@ -42,7 +44,26 @@ impl StartError {
 }
 
 /// Opens the store, starts delivering and listens. Port 0 takes a free one.
-pub async fn start(mut config: Config) -> Result<Running, StartError> {
+pub async fn start(config: Config) -> Result<Running, StartError> {
+    let otlp = otlp(&config)?;
+    start_with(config, otlp).await
+}
+
+/// Begins to export what the configuration says. Spans come from its layer, which is for the process to install.
+pub fn otlp(config: &Config) -> Result<Option<Otlp>, StartError> {
+    let usual;
+    let node = match &*config.node {
+        "" => {
+            usual = usual_name(config.listen.port());
+            &usual
+        }
+        name => name,
+    };
+    config.otlp.as_ref().map(|setup| Otlp::start(setup, node)).transpose()
+}
+
+/// Like [`start`], with an export that has begun.
+pub async fn start_with(mut config: Config, otlp: Option<Otlp>) -> Result<Running, StartError> {
     auth::listen_allowed(config.listen, &config.tokens, config.insecure_no_auth).map_err(StartError)?;
     for overlap in config.tokens.overlaps() {
         tracing::warn!(%overlap, "tokens of different tenants overlap");
@@ -68,15 +89,20 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     }
     let sinks = sinks(&config, &clock)?;
     let opened = store::open(&config, clock.clone()).await?;
-    let duly = engine(&config, &sinks, &opened).await?;
+    let duly = engine(&config, &sinks, &opened, otlp.as_ref()).await?;
     let (stopping, stopped) = watch::channel(false);
-    let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
-    let app = App::new(&config, AppParts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
+    let exports = otlp.as_ref().map(Otlp::counts).unwrap_or_default();
+    let telemetry = Telemetry::start(duly.clone(), config.alerts.clone(), exports);
+    if let Some(otlp) = &otlp {
+        otlp.export_metrics(&telemetry);
+    }
+    let parts = AppParts { duly: duly.clone(), sinks, telemetry: telemetry.clone(), stopping: stopped };
+    let app = App::new(&config, parts);
     let (secure, topics) = (tls.is_some(), app.topics());
     let listening = http::listen(listener, tls, Front::new(app), &config.http)
         .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;
     let sources = Sources::start(&config, &duly, &topics, &clock);
-    Ok(Running { duly, listening, sources, stopping, secure })
+    Ok(Running { duly, listening, sources, telemetry, otlp, stopping, secure })
 }
 
 /// The default name of a node: host name and port. It is unique, and the same after a restart.
@@ -115,6 +141,7 @@ async fn engine(
     config: &Config,
     sinks: &BTreeMap<duly::SinkName, SinkEntry>,
     opened: &OpenStore,
+    otlp: Option<&Otlp>,
 ) -> Result<Duly, StartError> {
     let mut builder = Duly::builder()
         .store(opened.store.clone())
@@ -135,6 +162,9 @@ async fn engine(
                 builder = builder.in_store_delivery(name.as_str(), delivery);
             }
         }
+    }
+    if let Some(otlp) = otlp {
+        builder = otlp.trace(builder);
     }
     builder.start().await.map_err(StartError::because("cannot start"))
 }
@@ -169,6 +199,14 @@ impl Running {
         // Wake long polls.
         self.stopping.send_replace(true);
         tokio::join!(self.sources.stop(), self.listening.stop(CALLS_GRACE));
-        self.duly.shutdown().await.map_err(StartError::because("the store was not closed cleanly"))
+        if let Some(otlp) = &self.otlp {
+            otlp.last_metrics(&self.telemetry).await;
+        }
+        let stopped = self.duly.shutdown().await;
+        // Only now, as deliveries have just ended.
+        if let Some(otlp) = self.otlp {
+            otlp.stop().await;
+        }
+        stopped.map_err(StartError::because("the store was not closed cleanly"))
     }
 }

@@ -37,7 +37,7 @@ impl Fragile {
             let duly = Duly::builder().store(store.clone()).start().await.unwrap();
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let config = Config { listen: listener.local_addr().unwrap(), ..Config::default() };
-            let telemetry = Telemetry::start(duly.clone(), AlertRules::default());
+            let telemetry = Telemetry::start(duly.clone(), AlertRules::default(), Arc::default());
             let (stopping, stopped) = watch::channel(false);
             let parts =
                 AppParts { duly: duly.clone(), sinks: Default::default(), telemetry, stopping: stopped };

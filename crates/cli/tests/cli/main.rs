@@ -18,6 +18,7 @@ mod nodes;
 mod overview;
 mod serve;
 mod tail;
+mod telemetry;
 
 use std::{
     io::Write,
@@ -117,6 +118,7 @@ fn duly() -> Command {
     for name in ["DULY_URL", "DULY_TOKEN", "DULY_TOKEN_FILE", "DULY_CA", "DULY_LOG", "RUST_LOG", "NO_COLOR"] {
         command.env_remove(name);
     }
+    command.env("OTEL_SDK_DISABLED", "true");
     command
 }
 

@@ -34,7 +34,7 @@ impl Process {
         Self::of(duly().args(["serve", "--listen", listen, "--data", "data"]), folder)
     }
 
-    fn of(command: &mut Command, folder: &Path) -> Self {
+    pub(super) fn of(command: &mut Command, folder: &Path) -> Self {
         // Away from a configuration of whoever runs the tests.
         command.current_dir(folder);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -48,12 +48,12 @@ impl Process {
         run(duly().env("DULY_URL", &self.url).args(args), b"")
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for its end: the code and its last words.
-    fn end(mut self) -> (Option<i32>, Vec<String>) {
+    pub(super) fn end(mut self) -> (Option<i32>, Vec<String>) {
         let words = self.words.by_ref().map(Result::unwrap).collect();
         (self.child.wait().unwrap().code(), words)
     }

@@ -113,6 +113,7 @@ fn the_examples_of_the_default_file_are_right_too() {
         "store.redis",
         "store.shards",
         "store.wait_replicas",
+        "telemetry.otlp.ca",
         "tls.cert",
     ];
     assert_eq!(reported, expected.map(str::to_owned).into());

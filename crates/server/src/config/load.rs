@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::{
-    Config, Flags, Origin, Problem, Problems, Setting, Sources, environment, resolve,
+    Config, Flags, Origin, Problem, Problems, Setting, Sources, environment, otel_environment, resolve,
     secret::without,
     section::{Reading, Section},
     written::{self, Node, Table, Value},
@@ -46,7 +46,8 @@ pub(super) fn read(sources: &Sources) -> (Option<Config>, Reading) {
             return (None, reading);
         }
     };
-    let secrets = environment::overlay(&mut table, &sources.environment, &mut reading.problems);
+    let mut secrets = environment::overlay(&mut table, &sources.environment, &mut reading.problems);
+    secrets.extend(otel_environment::fill(&mut table, &sources.environment, &mut reading.problems));
     flags(&mut table, &sources.flags);
     let insecure = sources.flags.insecure_no_auth;
     let config = Section::read_all(&mut reading, table, |top| resolve::config(top, insecure));

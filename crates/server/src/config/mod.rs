@@ -12,6 +12,8 @@ mod environment;
 mod load;
 mod message_sources;
 mod origin;
+mod otel_environment;
+mod otlp;
 mod problems;
 mod resolve;
 mod secret;
@@ -36,7 +38,9 @@ pub use section::Setting;
 pub use sources::{Flags, Sources};
 pub use tls::TlsFault;
 pub(crate) use units::show_span;
-pub use used::{AlertRules, Config, HttpLimits, SinkSetup, SourceSetup, StoreSetup, Thresholds, TlsFiles};
+pub use used::{
+    AlertRules, Config, HttpLimits, OtlpSetup, SinkSetup, SourceSetup, StoreSetup, Thresholds, TlsFiles,
+};
 
 /// A commented file with every setting and its default.
 pub const DEFAULT_FILE: &str = include_str!("default.toml");

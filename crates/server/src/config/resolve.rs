@@ -15,7 +15,7 @@ use duly::{
 use serde_json::Value as Json;
 
 use super::{
-    Config, HttpLimits, Origin, TlsFiles, alerts, credentials, message_sources,
+    Config, HttpLimits, Origin, TlsFiles, alerts, credentials, message_sources, otlp,
     secret::mask_url,
     section::{Section, within},
     sinks, store,
@@ -45,6 +45,7 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
     let sinks = top.table("sinks", |section| sinks::all(section, store.lease, &retry));
     let sources = top.table("sources", |section| message_sources::all(section, &sinks));
     let alerts = top.table("alerts", alerts::rules);
+    let otlp = top.table("telemetry", |section| section.table("otlp", otlp::otlp));
     let tokens = top.table("auth", credentials::tokens);
     let tls = top.table("tls", tls);
     let (node, heartbeat) = top.table("cluster", |section| cluster(section, default.node, default.heartbeat));
@@ -66,6 +67,7 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
         retry,
         handlers,
         alerts,
+        otlp,
         limits,
         http,
         tokens,

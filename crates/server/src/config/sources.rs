@@ -30,7 +30,7 @@ pub struct Flags {
 pub struct Sources {
     /// The file, if there is one.
     pub file: Option<PathBuf>,
-    /// Names and values; those that do not begin with `DULY__` are not looked at.
+    /// Names and values; those that begin neither with `DULY__` nor with `OTEL_` are not looked at.
     pub environment: Vec<(String, String)>,
     /// The flags.
     pub flags: Flags,

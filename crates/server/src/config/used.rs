@@ -37,6 +37,8 @@ pub struct Config {
     pub handlers: HandlerOptions,
     /// When alerts are sent, and where.
     pub alerts: AlertRules,
+    /// Where traces and metrics are exported to, if they are.
+    pub otlp: Option<OtlpSetup>,
     /// The limits of a message and of a batch.
     pub limits: Limits,
     /// The limits of a connection.
@@ -166,6 +168,25 @@ pub struct AlertRules {
     pub webhook: Option<String>,
 }
 
+/// A collector that takes traces and metrics by OTLP.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtlpSetup {
+    /// Its address, without `/v1/traces`.
+    pub endpoint: Secret,
+    /// Headers of every request.
+    pub headers: BTreeMap<String, Secret>,
+    /// A PEM file with certificate authorities that are trusted besides those of the system.
+    pub ca: Option<PathBuf>,
+    /// How long one request may take.
+    pub timeout: Duration,
+    /// How often metrics are exported.
+    pub interval: Duration,
+    /// Of the traces that begin here, the share that is exported.
+    pub sample_ratio: f64,
+    /// Attributes of this process besides the usual ones.
+    pub resource: BTreeMap<String, String>,
+}
+
 /// Each is off if it is not set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Thresholds {
@@ -260,6 +281,7 @@ impl Default for Config {
             retry: RetryPolicy::default(),
             handlers: HandlerOptions::default(),
             alerts: AlertRules { all: Thresholds::usual(), ..AlertRules::default() },
+            otlp: None,
             limits: Limits::default(),
             http: HttpLimits::default(),
             tokens: Tokens::default(),

@@ -89,6 +89,7 @@ impl Telemetry {
         let mut page = Page::default();
         self.process(&mut page);
         self.requests.write(&mut page);
+        self.exports.write(&mut page);
         let help = "Whether a message could be accepted and delivered now, as /readyz says";
         page.gauge("duly_node_ready", help).value(&[], u8::from(health.is_ready()));
         counts(&mut page, &measures);

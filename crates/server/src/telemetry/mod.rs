@@ -1,7 +1,12 @@
 //! Metrics, alerts and the check of the ledger.
 
 mod alerts;
+mod exports;
 mod metrics;
+#[cfg(not(feature = "otel"))]
+mod no_otlp;
+#[cfg(feature = "otel")]
+mod otlp;
 mod page;
 mod rates;
 mod requests;
@@ -33,6 +38,11 @@ use crate::{
 };
 
 pub use alerts::CALM;
+pub use exports::ExportCounts;
+#[cfg(not(feature = "otel"))]
+pub use no_otlp::Otlp;
+#[cfg(feature = "otel")]
+pub use otlp::Otlp;
 pub use rates::Rates;
 
 /// Time between two checks of the server.
@@ -52,6 +62,7 @@ pub struct Telemetry {
     poster: Option<Poster>,
     state: Mutex<State>,
     requests: RequestMetrics,
+    exports: Arc<ExportCounts>,
     events_dropped: AtomicU64,
     checks: AtomicU64,
     began: Monotonic,
@@ -67,7 +78,7 @@ impl Telemetry {
     /// Starts the background task. It holds only a weak reference and ends with the server.
     ///
     /// The topics that have rules of their own are to be [watched](duly::Builder::watch_topics) by `duly`.
-    pub fn start(duly: Duly, rules: AlertRules) -> Arc<Self> {
+    pub fn start(duly: Duly, rules: AlertRules, exports: Arc<ExportCounts>) -> Arc<Self> {
         let clock = duly.clock().clone();
         let began = clock.now().mono();
         let poster = rules.webhook.as_deref().map(|url| Poster::start(url, &clock)).transpose();
@@ -86,6 +97,7 @@ impl Telemetry {
             poster,
             state: Mutex::new(state),
             requests: RequestMetrics::default(),
+            exports,
             events_dropped: AtomicU64::new(0),
             checks: AtomicU64::new(0),
             began,

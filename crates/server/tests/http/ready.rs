@@ -55,7 +55,7 @@ impl Broken {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listen_at = listener.local_addr().unwrap();
         let config = Config { listen: listen_at, tokens, ..Config::default() };
-        let telemetry = Telemetry::start(duly.clone(), AlertRules::default());
+        let telemetry = Telemetry::start(duly.clone(), AlertRules::default(), Arc::default());
         let (stopping, stopped) = watch::channel(false);
         let parts = AppParts { duly: duly.clone(), sinks: Default::default(), telemetry, stopping: stopped };
         let listening = listen(listener, None, Front::new(App::new(&config, parts)), &config.http).unwrap();

@@ -60,7 +60,7 @@ impl Bench {
         let clock = ManualClock::new();
         let builder = Duly::builder().store(store).clock(Arc::new(clock.clone())).watch_topics(["vip"]);
         let duly = builder.sink("orders", Arc::new(Target), SinkOptions::default()).start().await.unwrap();
-        let telemetry = Telemetry::start(duly.clone(), rules);
+        let telemetry = Telemetry::start(duly.clone(), rules, Arc::default());
         let bench = Self { duly, clock, telemetry };
         bench.calm().await;
         bench

@@ -152,7 +152,7 @@ async fn a_full_disk_is_told_and_over_once_there_is_room() {
     };
     let store = duly_stores::EmbeddedStore::open("/data", options, clock.now()).await.unwrap();
     let duly = Duly::builder().store(Arc::new(store)).clock(Arc::new(clock.clone())).start().await.unwrap();
-    let bench = Bench { telemetry: Telemetry::start(duly.clone(), rules()), duly, clock };
+    let bench = Bench { telemetry: Telemetry::start(duly.clone(), rules(), Arc::default()), duly, clock };
     assert_eq!(up(&bench).await, (1.0, 1.0));
     disk.set_room(Some(disk.used() + (64 << 10)));
     let message = || Message::to("later").text("abcdefgh".repeat(400)).after(seconds(36_000));
