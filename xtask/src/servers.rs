@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Programs that tests start or that bring or build what they need, and the package of Debian that has each.
-const PROGRAMS: [(&str, &str); 17] = [
+const PROGRAMS: [(&str, &str); 18] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-sentinel", "redis-sentinel"),
@@ -24,6 +24,7 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("activemq", "activemq"),
     ("nats-server", "nats-server"),
     ("mosquitto", "mosquitto"),
+    ("promtool", "prometheus"),
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
     ("java", "default-jre-headless"),

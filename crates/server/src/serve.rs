@@ -113,10 +113,8 @@ fn usual_name(port: u16) -> String {
 
 fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkName, SinkEntry>, StartError> {
     let entry = |(name, setup): (&duly::SinkName, &crate::config::SinkSetup)| {
-        let sink = setup
-            .config
-            .build(clock.clone())
-            .map_err(|fault| StartError(format!("sinks.{name}: {fault}")))?;
+        let sink =
+            setup.build(clock.clone()).map_err(|fault| StartError(format!("sinks.{name}: {fault}")))?;
         let (kind, rate, timeout) = (setup.config.kind(), setup.options.rate, setup.options.timeout);
         Ok((name.clone(), SinkEntry { kind, rate, timeout, sink }))
     };

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "activemq")]
 pub mod activemq;
+mod cloudevents;
 mod config_values;
 #[cfg(any(feature = "activemq", feature = "mqtt"))]
 mod connection;
@@ -59,6 +60,7 @@ use serde::Deserialize;
 
 #[cfg(feature = "activemq")]
 pub use activemq::ActivemqConfig;
+pub use cloudevents::CloudEventsConfig;
 pub use config_values::{OneOrMany, Span};
 pub use duly_core::Secret;
 #[cfg(feature = "kafka")]

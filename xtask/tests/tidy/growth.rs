@@ -39,6 +39,7 @@ const OPTIONS: [&[&str]; 7] = [
     &["redis-mq/DeadLetterPolicy", "redis-mq/Retry", "redis-mq/Settings", "redis-mq/Trim"],
     &[
         "sinks/ActivemqConfig",
+        "sinks/CloudEventsConfig",
         "sinks/KafkaConfig",
         "sinks/MqttConfig",
         "sinks/NatsConfig",

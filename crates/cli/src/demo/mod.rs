@@ -11,7 +11,7 @@ mod worker;
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Args;
-use duly::{Levels, SinkName, SinkOptions};
+use duly::{Levels, SinkName};
 use duly_sinks::{Secret, SinkConfig, WebhookConfig, webhook::AllowPrivate};
 use tokio::sync::mpsc;
 
@@ -88,7 +88,7 @@ fn settings(data: std::path::PathBuf, hook: SocketAddr) -> Result<Config, Failur
         ..WebhookConfig::default()
     };
     let name = SinkName::parse(story::SINK).map_err(|fault| Failure::failed(fault.to_string()))?;
-    let setup = SinkSetup { options: SinkOptions::default(), config: SinkConfig::Webhook(webhook) };
+    let setup = SinkSetup::of(SinkConfig::Webhook(webhook));
     Ok(Config {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         store: StoreSetup::in_folder(data),

@@ -15,7 +15,7 @@ fn sink(text: &str, environment: &[(&str, &str)]) -> SinkSetup {
 
 #[test]
 fn a_sink_that_says_nothing_is_served_as_its_kind_likes() {
-    let SinkSetup { options, config } =
+    let SinkSetup { options, config, .. } =
         sink("[sinks.orders]\nkind = \"webhook\"\nurl = \"https://a.example\"", &[]);
     assert_eq!(config.kind(), "webhook");
     assert_eq!((options.in_flight, options.concurrency, options.batch), (1024, 4, config.batch().min(256)));
@@ -65,7 +65,7 @@ fn a_whole_sink_can_come_from_the_environment() {
         ("DULY__SINKS__ORDERS__REQUEST_TIMEOUT", "2s"),
         ("DULY__SINKS__ORDERS__RETRY__ATTEMPTS", "3"),
     ];
-    let SinkSetup { options, config } = sink("", &environment);
+    let SinkSetup { options, config, .. } = sink("", &environment);
     assert_eq!((config.batch(), config.call_timeout()), (7, Duration::from_secs(2)));
     assert!(format!("{config:?}").contains("per_origin: Some(9)"), "{config:?}");
     assert_eq!(options.retry.unwrap().attempts, 3);
@@ -152,4 +152,35 @@ fn a_rocketmq_sink_may_insist_on_its_copies() {
     assert!(format!("{config:?}").contains("accept_weaker: Some(false)"), "{config:?}");
     let reported = faults(&text("\"sometimes\""), &[]);
     assert!(reported.len() == 1 && reported[0].0 == "sinks.orders.accept_weaker", "{reported:?}");
+}
+
+#[test]
+fn attributes_of_cloudevents_are_checked_with_the_kind_of_the_sink() {
+    let hook = "[sinks.orders]\nkind = \"webhook\"\nurl = \"https://a.example\"\n";
+    let attributes = "cloudevents = { source = \"/shop\", type = \"example.{topic}\" }\n";
+    let setup = sink(&format!("{hook}{attributes}"), &[]);
+    let written = setup.cloudevents.unwrap();
+    assert_eq!((written.source.as_str(), written.kind.as_deref()), ("/shop", Some("example.{topic}")));
+    let environment = [("DULY__SINKS__ORDERS__CLOUDEVENTS__SOURCE", "/shop")];
+    assert_eq!(sink(hook, &environment).cloudevents.unwrap().kind, None);
+    assert!(sink(hook, &[]).cloudevents.is_none());
+
+    let redis = "[sinks.orders]\nkind = \"redis_streams\"\nurl = \"redis://a\"\n";
+    let mqtt = "[sinks.orders]\nkind = \"mqtt\"\nurl = \"mqtt://a\"\nversion = \"3.1.1\"\n";
+    for (text, path) in [
+        (format!("{hook}cloudevents = {{ type = \"a\" }}\n"), "cloudevents.source"),
+        (format!("{hook}cloudevents = {{ source = \"a b\" }}\n"), "cloudevents.source"),
+        (format!("{hook}cloudevents = {{ source = \"/a\", type = \"\" }}\n"), "cloudevents.type"),
+        (format!("{hook}cloudevents = {{ source = \"/a\", kind = \"a\" }}\n"), "cloudevents.kind"),
+        (format!("{hook}{attributes}headers = {{ ce-source = \"/b\" }}\n"), "headers.ce-source"),
+        (format!("{redis}{attributes}"), "cloudevents"),
+        (format!("{mqtt}{attributes}"), "cloudevents"),
+    ] {
+        let reported = faults(&text, &[]);
+        assert_eq!(
+            reported.iter().map(|(path, ..)| path.as_str()).collect::<Vec<_>>(),
+            [format!("sinks.orders.{path}")],
+            "{text}"
+        );
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duly::{Rate, RetryPolicy, SinkName, SinkOptions, TopicPatterns, millis, seconds};
 use duly_core::schedule::LaneSettings;
-use duly_sinks::SinkConfig;
+use duly_sinks::{CloudEventsConfig, SinkConfig};
 use serde_json::Value as Json;
 
 use super::{
@@ -21,7 +21,8 @@ const IN_FLIGHT_MAX: usize = LaneSettings::IN_FLIGHT_MAX;
 /// The most messages of one call: no lane holds more ready to be handed over.
 const BATCH_MAX: usize = LaneSettings::BUFFERED_MAX;
 /// The settings that every sink has, whatever its kind.
-const GENERAL: [&str; 7] = ["in_flight", "concurrency", "batch", "rate", "timeout", "retry", "topics"];
+const GENERAL: [&str; 8] =
+    ["in_flight", "concurrency", "batch", "rate", "timeout", "retry", "topics", "cloudevents"];
 
 pub(super) fn all(section: &mut Section<'_>, lease: Duration, general: &RetryPolicy) -> Sinks {
     let sinks = section.named_tables(|name, section| {
@@ -29,7 +30,8 @@ pub(super) fn all(section: &mut Section<'_>, lease: Duration, general: &RetryPol
         let name = checked_name(name).map_err(|detail| section.fault("", &origin, detail)).ok();
         let config = config(section);
         let options = options(section, &Target::of(config.as_ref()), lease, general);
-        Some((name?, SinkSetup { options, config: config? }))
+        let cloudevents = cloudevents(section, config.as_ref());
+        Some((name?, SinkSetup { options, config: config?, cloudevents }))
     });
     sinks.into_iter().filter_map(|(_, sink)| sink).collect()
 }
@@ -143,6 +145,27 @@ fn topics(section: &mut Section<'_>) -> TopicPatterns {
     };
     let shown = |topics: &TopicPatterns| topics.as_slice().to_vec().into();
     section.optional("topics", read, shown).unwrap_or_default()
+}
+
+/// The attributes of CloudEvents, if messages are to be some.
+fn cloudevents(section: &mut Section<'_>, config: Option<&SinkConfig>) -> Option<CloudEventsConfig> {
+    if !section.has("cloudevents") {
+        section.expect("cloudevents");
+        return None;
+    }
+    let attributes = section.table("cloudevents", |section| {
+        let (source, kind) = (section.text("source"), section.text("type"));
+        let origin = section.origin.clone();
+        if source.is_none() && !section.reading.is_faulty(&section.at("source")) {
+            section.fault("source", &origin, "it is missing: say who sends, such as /shop/orders");
+        }
+        Some(CloudEventsConfig { source: source?, kind })
+    })?;
+    for fault in config.map(|config| attributes.check(config)).unwrap_or_default() {
+        let origin = section.origin_of(&fault.path);
+        section.fault(&fault.path, &origin, fault.detail);
+    }
+    Some(attributes)
 }
 
 /// `rate = 100`, or `rate = { per_second = 100, burst = 20 }`.

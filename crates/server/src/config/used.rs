@@ -5,10 +5,13 @@ use std::{
     fmt,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use duly::{HandlerOptions, Levels, Limits, RetryPolicy, SinkName, SinkOptions, SweepSettings};
+use duly::{
+    Clock, HandlerOptions, Invalid, Levels, Limits, RetryPolicy, Sink, SinkName, SinkOptions, SweepSettings,
+};
 use duly_stores::{EmbeddedConfig, Retention, StoreConfig};
 
 use super::secret::{Secret, only_host};
@@ -129,6 +132,24 @@ pub struct SinkSetup {
     pub options: SinkOptions,
     /// The settings of its technology.
     pub config: duly_sinks::SinkConfig,
+    /// The attributes of its messages, if they are CloudEvents.
+    pub cloudevents: Option<duly_sinks::CloudEventsConfig>,
+}
+
+impl SinkSetup {
+    /// A sink as it is usually served.
+    pub fn of(config: duly_sinks::SinkConfig) -> Self {
+        Self { options: SinkOptions::default(), config, cloudevents: None }
+    }
+
+    /// The sink. It tells the time by `clock`.
+    pub(crate) fn build(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, Invalid> {
+        let sink = self.config.build(clock)?;
+        Ok(match &self.cloudevents {
+            Some(attributes) => attributes.wrap(sink, self.config.kind()),
+            None => sink,
+        })
+    }
 }
 
 /// The limits of connections.

@@ -109,10 +109,7 @@ async fn streams_of_the_same_redis_are_filled_by_the_store_and_those_of_another_
         for (name, redis) in [("here", &server), ("there", &other)] {
             let url = Some(redis.url().as_str().into());
             let streams = duly_sinks::RedisStreamsConfig { url, max_len: Some(10_000), ..Default::default() };
-            let setup = SinkSetup {
-                options: duly::SinkOptions::default(),
-                config: duly_sinks::SinkConfig::RedisStreams(streams),
-            };
+            let setup = SinkSetup::of(duly_sinks::SinkConfig::RedisStreams(streams));
             config.sinks.insert(name.parse().unwrap(), setup);
         }
     })
@@ -146,10 +143,10 @@ async fn a_topic_that_names_a_key_of_the_store_is_refused_and_delivery_goes_on()
         let topics = duly::TopicPatterns::new(["order*", "duly:*"]).unwrap();
         let setup = SinkSetup {
             options: duly::SinkOptions { topics, ..Default::default() },
-            config: duly_sinks::SinkConfig::RedisStreams(duly_sinks::RedisStreamsConfig {
+            ..SinkSetup::of(duly_sinks::SinkConfig::RedisStreams(duly_sinks::RedisStreamsConfig {
                 url,
                 ..Default::default()
-            }),
+            }))
         };
         config.sinks.insert("events".parse().unwrap(), setup);
     })

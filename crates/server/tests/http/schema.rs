@@ -63,8 +63,7 @@ async fn a_schema_fuzzer_finds_nothing_that_the_openapi_file_does_not_say() {
     let target = Redis::single();
     let url = Some(target.url().as_str().into());
     let streams = RedisStreamsConfig { url, ..RedisStreamsConfig::default() };
-    let setup =
-        SinkSetup { options: duly::SinkOptions::default(), config: SinkConfig::RedisStreams(streams) };
+    let setup = SinkSetup::of(SinkConfig::RedisStreams(streams));
     // The sink that hooks.py writes into each call that names one.
     let bed = Bed::with(|config| drop(config.sinks.insert("streams".parse().unwrap(), setup))).await;
     let settings = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/http/schemathesis");

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use duly::SinkOptions;
 use duly_server::config::{Config, Secret, SinkSetup, SourceSetup};
 use futures_util::StreamExt;
 use lapin::{
@@ -47,10 +46,7 @@ impl Bridge {
         let url = format!("amqp://guest:guest@127.0.0.1:{}", way.port());
         let bed = Bed::with(|config| {
             let sink = toml::from_str(&format!("kind = 'rabbitmq'\nurl = '{url}'")).unwrap();
-            config.sinks.insert(
-                "rabbit".parse().unwrap(),
-                SinkSetup { options: SinkOptions::default(), config: sink },
-            );
+            config.sinks.insert("rabbit".parse().unwrap(), SinkSetup::of(sink));
             let source = SourceSetup {
                 url: Secret::new(url),
                 queue: name.into(),

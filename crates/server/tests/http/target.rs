@@ -57,10 +57,7 @@ impl Target {
     /// Adds a sink of this name that delivers here.
     pub(crate) fn configure(&self, config: &mut Config, name: &str) {
         let written = serde_json::json!({"kind": "webhook", "url": self.url(), "allow_private": true});
-        let setup = SinkSetup {
-            options: duly::SinkOptions::default(),
-            config: serde_json::from_value(written).unwrap(),
-        };
+        let setup = SinkSetup::of(serde_json::from_value(written).unwrap());
         config.sinks.insert(name.parse().unwrap(), setup);
     }
 

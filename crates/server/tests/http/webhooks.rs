@@ -27,6 +27,32 @@ async fn a_message_reaches_its_webhook_with_all_its_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sink_with_attributes_of_cloudevents_sends_them_with_each_message() {
+    let target = Target::new().await;
+    let bed = Bed::with(|config| {
+        target.configure(config, "hook");
+        let attributes = json!({"source": "/shop", "type": "shop.{topic}"});
+        let setup = config.sinks.get_mut(&"hook".parse().unwrap()).unwrap();
+        setup.cloudevents = Some(serde_json::from_value(attributes).unwrap());
+    })
+    .await;
+    bed.send(json!({"sink": "hook", "topic": "paid", "json": {"order": 42}, "id": "order-42"})).await;
+    let (_, headers, _) = target.next().await;
+    let record = bed.get("/v1/messages/order-42").await.json();
+    for (name, value) in [
+        ("ce-specversion", "1.0"),
+        ("ce-id", "order-42"),
+        ("ce-source", "/shop"),
+        ("ce-type", "shop.paid"),
+        ("ce-time", record["deliver_at"].as_str().unwrap()),
+        ("content-type", "application/json"),
+    ] {
+        assert_eq!(headers[name], value);
+    }
+    assert_eq!(record["properties"], json!({}), "they are the sink's, not the message's");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_a_dead_letter_with_the_targets_words_and_a_pause_holds_messages_back() {
     let target = Target::new().await;
     let bed = Bed::with(|config| target.configure(config, "hook")).await;

@@ -4,6 +4,7 @@
 mod activemq;
 mod artemis;
 mod broker_access;
+mod cloudevents;
 pub(crate) mod coverage;
 mod kafka;
 mod mqtt;

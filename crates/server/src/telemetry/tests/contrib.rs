@@ -1,6 +1,11 @@
 //! The dashboard and the rules that we hand out speak of what is exported, and of all of it.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write,
+    process::{Command, Stdio},
+};
 
 use super::Bench;
 
@@ -81,4 +86,45 @@ fn every_metric_is_written_down_in_the_guide() {
     let reported = named(guide);
     let missing: Vec<_> = used.difference(&reported).collect();
     assert!(missing.is_empty(), "not in the guide: {missing:?}");
+}
+
+/// Runs `promtool check` with this input, unless it is not installed; it must find nothing.
+fn promtool(check: &[&str], input: &str) {
+    if !testkit::servers::installed("promtool", &["promtool"]) {
+        return;
+    }
+    let mut promtool = Command::new("promtool");
+    promtool.arg("check").args(check).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = promtool.spawn().unwrap();
+    running.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let ended = running.wait_with_output().unwrap();
+    let words = [&ended.stdout[..], &ended.stderr].map(String::from_utf8_lossy).concat();
+    assert!(ended.status.success(), "promtool check {check:?}: {words}");
+}
+
+#[test]
+fn prometheus_understands_every_rule_and_every_query_of_the_dashboard() {
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/prometheus/duly-alerts.yml");
+    promtool(&["rules", rules], "");
+    // What Grafana fills in; a query is a rule that records.
+    let dashboard = DASHBOARD.replace("$instance", ".*").replace("$__rate_interval", "1m");
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let rules: Vec<_> = queries(&dashboard)
+        .into_iter()
+        .enumerate()
+        .map(|(number, query)| serde_json::json!({"record": format!("query_{number}"), "expr": query}))
+        .collect();
+    assert!(rules.len() > 20);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("queries.yml");
+    // JSON is YAML, too.
+    let groups = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]});
+    fs::write(&file, groups.to_string()).unwrap();
+    promtool(&["rules", file.to_str().unwrap()], "");
+}
+
+#[tokio::test]
+async fn prometheus_finds_nothing_odd_about_the_page() {
+    let bench = Bench::start().await;
+    promtool(&["metrics"], &bench.telemetry.render().await);
 }
