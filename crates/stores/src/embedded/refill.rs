@@ -49,13 +49,14 @@ impl Engine {
                 return BacklogHead { key: Some(first), unread: None };
             }
             let failed = UnreadPart { table, from, end, suspect_to: from + BLOCK_BYTES };
-            if is_again {
-                return BacklogHead { key: Some(first), unread: Some(failed) };
-            }
             let Some(file) = self.tables.get(table).map(|table| table.data().clone()) else {
+                self.tables.unread_mut().forget_table(table);
                 self.advance_extent(number, (table, from), None);
                 continue;
             };
+            if is_again {
+                return BacklogHead { key: Some(first), unread: Some(failed) };
+            }
             // What the disk cannot read is looked at entry by entry, without the lock.
             let Ok(block) = read_block(&*file, table, from, end) else {
                 return BacklogHead { key: Some(first), unread: Some(failed) };

@@ -74,6 +74,9 @@ impl Engine {
     pub(super) fn go_on_behind(&mut self, lane: u32, part: &UnreadPart, found: Survey, waiting: u64) {
         let unread = self.tables.unread_mut().0.remove(&(lane, part.table, part.from));
         let was_set_aside = unread.is_some();
+        // All of it may have moved elsewhere during the survey.
+        let is_alive = self.tables.get(part.table).is_some_and(|table| table.live() > 0);
+        let waiting = if is_alive { waiting } else { 0 };
         let Some(mut state) = self.lanes.get_mut(lane) else { return };
         let extent = match unread {
             Some(unread) => unread.extent,
